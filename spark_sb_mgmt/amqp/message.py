@@ -1,0 +1,293 @@
+"""The AMQP message: its sections, from bytes and to bytes (AMQP 1.0 part 3, section 3.2).
+
+The one rule: nothing is lost. An absent section is None and an empty one is not; every field keeps the type it came with; the
+several data or sequence sections of a body stay several. What a message means to Service Bus is for others to say (columns.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import ClassVar, Union
+
+from spark_sb_mgmt.amqp import constructors as c
+from spark_sb_mgmt.amqp.decode import decode_value
+from spark_sb_mgmt.amqp.encode import encode_binary, encode_described, encode_list, encode_value
+from spark_sb_mgmt.amqp.types import Map, Symbol, Timestamp, UByte, UInt, Value, type_name
+from spark_sb_mgmt.errors import DecodeError, EncodeError
+
+HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = range(0x70, 0x75)
+DATA, AMQP_SEQUENCE, AMQP_VALUE, FOOTER = range(0x75, 0x79)
+
+SECTION_NAMES: dict[int, str] = {
+    HEADER: "header",
+    DELIVERY_ANNOTATIONS: "delivery-annotations",
+    MESSAGE_ANNOTATIONS: "message-annotations",
+    PROPERTIES: "properties",
+    APPLICATION_PROPERTIES: "application-properties",
+    DATA: "data",
+    AMQP_SEQUENCE: "amqp-sequence",
+    AMQP_VALUE: "amqp-value",
+    FOOTER: "footer",
+}
+# A section's descriptor may be its symbol instead of its number (part 3, section 3.2).
+_SYMBOLIC: dict[str, int] = {
+    **{
+        f"amqp:{SECTION_NAMES[code]}:map": code
+        for code in (DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER)
+    },
+    **{f"amqp:{SECTION_NAMES[code]}:list": code for code in (HEADER, PROPERTIES, AMQP_SEQUENCE)},
+    "amqp:data:binary": DATA,
+    "amqp:amqp-value:*": AMQP_VALUE,
+    "amqp:value:*": AMQP_VALUE,
+}
+# Service Bus: each data section of such a transfer is a whole encoded message (wire-facts.md, section 3.6).
+BATCH_MESSAGE_FORMAT = 0x80013700
+
+# The field types that a plain Python value stands for; `*` is any of the four message-id types, which must be said.
+_Fields = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Header:
+    """Part 3, section 3.2.1. A plain int is taken for the type that the specification gives the field."""
+
+    durable: Value = None
+    priority: Value = None
+    ttl: Value = None
+    first_acquirer: Value = None
+    delivery_count: Value = None
+
+    FIELDS: ClassVar[_Fields] = (
+        ("durable", "boolean"),
+        ("priority", "ubyte"),
+        ("ttl", "uint"),
+        ("first-acquirer", "boolean"),
+        ("delivery-count", "uint"),
+    )
+
+
+@dataclass(frozen=True)
+class Properties:
+    """Part 3, section 3.2.4. Service Bus calls group-id the session id and subject the label."""
+
+    message_id: Value = None
+    user_id: Value = None
+    to: Value = None
+    subject: Value = None
+    reply_to: Value = None
+    correlation_id: Value = None
+    content_type: Value = None
+    content_encoding: Value = None
+    absolute_expiry_time: Value = None
+    creation_time: Value = None
+    group_id: Value = None
+    group_sequence: Value = None
+    reply_to_group_id: Value = None
+
+    FIELDS: ClassVar[_Fields] = (
+        ("message-id", "*"),
+        ("user-id", "binary"),
+        ("to", "string"),
+        ("subject", "string"),
+        ("reply-to", "string"),
+        ("correlation-id", "*"),
+        ("content-type", "symbol"),
+        ("content-encoding", "symbol"),
+        ("absolute-expiry-time", "timestamp"),
+        ("creation-time", "timestamp"),
+        ("group-id", "string"),
+        ("group-sequence", "uint"),
+        ("reply-to-group-id", "string"),
+    )
+
+
+_Listed = Union[Header, Properties]
+
+
+@dataclass(frozen=True)
+class Data:
+    """A body of one or several data sections."""
+
+    sections: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class AmqpSequence:
+    """A body of one or several sequence sections, each a list."""
+
+    sections: tuple[tuple[Value, ...], ...]
+
+
+@dataclass(frozen=True)
+class AmqpValue:
+    """A body of one value."""
+
+    value: Value
+
+
+Body = Union[Data, AmqpSequence, AmqpValue]
+
+
+@dataclass(frozen=True)
+class Message:
+    header: Header | None = None
+    delivery_annotations: Map | None = None
+    message_annotations: Map | None = None
+    properties: Properties | None = None
+    application_properties: Map | None = None
+    body: Body | None = None
+    footer: Map | None = None
+
+
+def decode_message(buffer: bytes, offset: int = 0, end: int | None = None) -> Message:
+    """The message that fills `buffer` from `offset` to `end`."""
+    end = len(buffer) if end is None else end
+    found: dict[int, Value] = {}
+    data: list[bytes] = []
+    sequences: list[tuple[Value, ...]] = []
+    at = offset
+    while at < end:
+        start = at
+        code, at = _descriptor(buffer, at, end)
+        value_at = at
+        value, at = decode_value(buffer, at, end)
+        _check_kind(code, value, value_at)
+        if code == DATA:
+            data.append(value)
+        elif code == AMQP_SEQUENCE:
+            sequences.append(value)
+        elif code in found:
+            raise DecodeError(f"a second {SECTION_NAMES[code]} section in one message", start)
+        else:
+            found[code] = value
+    return Message(
+        header=_from_list(Header, found.get(HEADER), offset),
+        delivery_annotations=found.get(DELIVERY_ANNOTATIONS),
+        message_annotations=found.get(MESSAGE_ANNOTATIONS),
+        properties=_from_list(Properties, found.get(PROPERTIES), offset),
+        application_properties=found.get(APPLICATION_PROPERTIES),
+        body=_body(data, sequences, found, offset),
+        footer=found.get(FOOTER),
+    )
+
+
+def _descriptor(buffer: bytes, at: int, end: int) -> tuple[int, int]:
+    if buffer[at] != c.DESCRIBED:
+        raise DecodeError(f"a message section must start with a descriptor (0x00), not 0x{buffer[at]:02x}", at)
+    if at + 2 < end and buffer[at + 1] == c.SMALL_ULONG:
+        code, after = buffer[at + 2], at + 3
+        if HEADER <= code <= FOOTER:
+            return code, after
+        raise DecodeError(f"no message section has descriptor 0x{code:02x}", at)
+    descriptor, after = decode_value(buffer, at + 1, end)
+    named = _SYMBOLIC.get(descriptor) if isinstance(descriptor, Symbol) else None
+    if named is None:
+        if type_name(descriptor) != "ulong" or not HEADER <= descriptor <= FOOTER:
+            raise DecodeError(f"no message section has descriptor {descriptor!r:.80}", at)
+        named = int(descriptor)
+    return named, after
+
+
+_KINDS: dict[int, tuple[type, str]] = {
+    **dict.fromkeys((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), (Map, "map")),
+    **dict.fromkeys((HEADER, PROPERTIES, AMQP_SEQUENCE), (tuple, "list")),
+    DATA: (bytes, "binary"),
+}
+
+
+def _check_kind(code: int, value: Value, at: int) -> None:
+    if code in _KINDS and type(value) is not _KINDS[code][0]:
+        raise DecodeError(f"section {SECTION_NAMES[code]} is a {_KINDS[code][1]}, not a {type_name(value)}", at)
+
+
+def _from_list(kind: Callable[..., _Listed], value: tuple[Value, ...] | None, at: int) -> Value:
+    if value is None:
+        return None
+    limit = len(kind.FIELDS)  # type: ignore[attr-defined]
+    if len(value) > limit:
+        raise DecodeError(f"{kind.__name__.lower()} has at most {limit} fields, not {len(value)}", at)
+    return kind(*value)
+
+
+def _body(data: list[bytes], sequences: list[tuple[Value, ...]], found: dict[int, Value], at: int) -> Body | None:
+    kinds = (bool(data), bool(sequences), AMQP_VALUE in found)
+    if sum(kinds) > 1:
+        raise DecodeError("a body is of one kind: data, amqp-sequence or amqp-value, not several", at)
+    if data:
+        return Data(tuple(data))
+    if sequences:
+        return AmqpSequence(tuple(sequences))
+    return AmqpValue(found[AMQP_VALUE]) if AMQP_VALUE in found else None
+
+
+def encode_message(message: Message) -> bytes:
+    """The message as it goes on the wire: its sections in the specification's order."""
+    parts: list[bytes] = []
+    if message.header is not None:
+        parts.append(encode_described(HEADER, encode_fields(message.header)))
+    if message.delivery_annotations is not None:
+        parts.append(encode_described(DELIVERY_ANNOTATIONS, encode_value(message.delivery_annotations)))
+    if message.message_annotations is not None:
+        parts.append(encode_described(MESSAGE_ANNOTATIONS, encode_value(message.message_annotations)))
+    if message.properties is not None:
+        parts.append(encode_described(PROPERTIES, encode_fields(message.properties)))
+    if message.application_properties is not None:
+        parts.append(encode_described(APPLICATION_PROPERTIES, encode_value(message.application_properties)))
+    parts.extend(encode_body(message.body))
+    if message.footer is not None:
+        parts.append(encode_described(FOOTER, encode_value(message.footer)))
+    return b"".join(parts)
+
+
+def encode_body(body: Body | None) -> list[bytes]:
+    """The sections of a body, each encoded."""
+    if isinstance(body, Data):
+        return [encode_described(DATA, encode_binary(section)) for section in body.sections]
+    if isinstance(body, AmqpSequence):
+        return [encode_described(AMQP_SEQUENCE, encode_value(section)) for section in body.sections]
+    if isinstance(body, AmqpValue):
+        return [encode_described(AMQP_VALUE, encode_value(body.value))]
+    return []
+
+
+def encode_fields(section: _Listed) -> bytes:
+    """A header or properties section as its list, trailing nulls left out."""
+    encoded = [
+        encode_value(as_field(section, name, kind, getattr(section, field.name)))
+        for (name, kind), field in zip(section.FIELDS, fields(section), strict=True)
+    ]
+    while encoded and encoded[-1] == b"\x40":
+        encoded.pop()
+    return encode_list(encoded)
+
+
+_PLAIN: dict[str, Callable[[Value], Value]] = {"ubyte": UByte, "uint": UInt, "timestamp": Timestamp}
+
+
+def as_field(section: _Listed, name: str, kind: str, value: Value) -> Value:
+    """A plain Python value as the type that its field has; a value that says its own type stays as it is."""
+    if type(value) is int:
+        if kind not in _PLAIN:
+            raise EncodeError(f"{type(section).__name__.lower()} field {name} cannot be the Python int {value}")
+        return _PLAIN[kind](value)
+    if type(value) is str and kind == "symbol":
+        return Symbol(value)
+    return value
+
+
+def decode_batch(buffer: bytes) -> tuple[bytes, ...]:
+    """The encoded messages inside a transfer of format BATCH_MESSAGE_FORMAT."""
+    body = decode_message(buffer).body
+    if not isinstance(body, Data):
+        raise DecodeError("a batched message must have data sections, one encoded message in each", 0)
+    return body.sections
+
+
+def encode_batch(messages: Iterable[bytes], envelope: Message | None = None) -> bytes:
+    """Encoded messages as one transfer of format BATCH_MESSAGE_FORMAT; the sections of `envelope` stand before them."""
+    sections = tuple(messages)
+    if not sections:
+        raise EncodeError("a batch needs at least one message")
+    outer = encode_message(envelope) if envelope is not None else b""
+    return outer + b"".join(encode_body(Data(sections)))
