@@ -60,6 +60,29 @@ def decode_single(buffer: bytes) -> Value:
     return value
 
 
+def skip_value(buffer: bytes, offset: int, end: int) -> int:
+    """The offset after the value at `offset`, found by its size alone: what is inside is not looked at."""
+    at = offset
+    if at < end and buffer[at] == c.DESCRIBED:
+        return decode_value(buffer, at, end)[1]
+    if at >= end:
+        raise DecodeError("the buffer ends where a value must start", at)
+    code = buffer[at]
+    if _READERS[code] is None:
+        _unknown(buffer, at)
+    width = c.FIXED_WIDTH.get(code >> 4)
+    at += 1
+    if width is None:
+        size_width = c.SIZE_WIDTH[code >> 4]
+        if at + size_width > end:
+            _short("a size", at, size_width, end)
+        width = buffer[at] if size_width == 1 else _U32(buffer, at)[0]
+        at += size_width
+    if at + width > end:
+        _short("a value", at, width, end)
+    return at + width
+
+
 def _value(buffer: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
     if at >= end:
         raise DecodeError("the buffer ends where a value must start", at)

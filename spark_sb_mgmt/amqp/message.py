@@ -6,12 +6,12 @@ several data or sequence sections of a body stay several. What a message means t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, fields
 from typing import ClassVar, Union
 
 from spark_sb_mgmt.amqp import constructors as c
-from spark_sb_mgmt.amqp.decode import decode_value
+from spark_sb_mgmt.amqp.decode import decode_value, skip_value
 from spark_sb_mgmt.amqp.encode import encode_binary, encode_described, encode_list, encode_value
 from spark_sb_mgmt.amqp.types import Map, Symbol, Timestamp, UByte, UInt, Value, type_name
 from spark_sb_mgmt.errors import DecodeError, EncodeError
@@ -140,8 +140,10 @@ class Message:
     footer: Map | None = None
 
 
-def decode_message(buffer: bytes, offset: int = 0, end: int | None = None) -> Message:
-    """The message that fills `buffer` from `offset` to `end`."""
+def decode_message(
+    buffer: bytes, offset: int = 0, end: int | None = None, sections: Container[int] = SECTION_NAMES
+) -> Message:
+    """The message that fills `buffer` from `offset` to `end`; sections not asked for are skipped by their size, unread."""
     end = len(buffer) if end is None else end
     found: dict[int, Value] = {}
     data: list[bytes] = []
@@ -149,8 +151,11 @@ def decode_message(buffer: bytes, offset: int = 0, end: int | None = None) -> Me
     at = offset
     while at < end:
         start = at
-        code, at = _descriptor(buffer, at, end)
+        code, at = read_descriptor(buffer, at, end)
         value_at = at
+        if code not in sections:
+            at = skip_value(buffer, at, end)
+            continue
         value, at = decode_value(buffer, at, end)
         _check_kind(code, value, value_at)
         if code == DATA:
@@ -172,7 +177,8 @@ def decode_message(buffer: bytes, offset: int = 0, end: int | None = None) -> Me
     )
 
 
-def _descriptor(buffer: bytes, at: int, end: int) -> tuple[int, int]:
+def read_descriptor(buffer: bytes, at: int, end: int) -> tuple[int, int]:
+    """The section that starts at `at`, and the offset of its value."""
     if buffer[at] != c.DESCRIBED:
         raise DecodeError(f"a message section must start with a descriptor (0x00), not 0x{buffer[at]:02x}", at)
     if at + 2 < end and buffer[at + 1] == c.SMALL_ULONG:

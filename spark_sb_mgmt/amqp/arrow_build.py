@@ -1,0 +1,134 @@
+"""Arrow arrays straight from places in a buffer: offsets and one data buffer, never a Python object a value (DESIGN section 4).
+
+The one rule: a place is a start and an end in the batch's buffer, places of one column come in the order of the buffer, and Arrow's own
+kernels do the copying. A null has its place too, an empty one, so that the order holds.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_sb_mgmt.amqp import constructors as c
+from spark_sb_mgmt.amqp.decode import decode_value
+from spark_sb_mgmt.amqp.lockstep import Bytes, Cells, Ints, Mask, Views, by_code
+from spark_sb_mgmt.amqp.typed_text import to_text
+
+TEXT_CODES = (c.STRING_8, c.STRING_32, c.SYMBOL_8, c.SYMBOL_32)
+_HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), "S2")
+# Where the 32 hexadecimal digits of a uuid go among its 36 characters; dashes stand at the other four.
+_DIGITS = np.array([place for place in range(36) if place not in (8, 13, 18, 23)])
+
+
+class Builder:
+    """Makes columns of one batch. `buffer` holds every message; numbers are read through `views`."""
+
+    def __init__(self, buffer: bytes, views: Views) -> None:
+        self.buffer = buffer
+        self.views = views
+        self._data = pa.py_buffer(buffer)
+
+    def slices(self, start: Ints, end: Ints, valid: Mask | None = None) -> pa.Array:
+        """Bytes from start to end of each, as a binary array. Invalid ones are null."""
+        count = len(start)
+        # One array over the whole buffer whose even elements are the values and whose odd ones are the gaps between them:
+        # taking the even ones lets Arrow copy them together.
+        bounds = np.empty(2 * count, np.int32)
+        bounds[0::2] = start
+        bounds[1::2] = end
+        whole = pa.Array.from_buffers(pa.binary(), max(2 * count - 1, 0), [None, pa.py_buffer(bounds), self._data])
+        even = _even(count) if valid is None else pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=~valid)
+        return whole.take(even)
+
+    def texts(self, start: Ints, end: Ints, valid: Mask | None = None) -> pa.Array:
+        """Text from start to end of each, as a string array; bytes that are not UTF-8 are shown as `\\xNN`."""
+        raw = self.slices(start, end, valid)
+        try:
+            return raw.cast(pa.string())
+        except pa.ArrowInvalid:
+            return pa.array([_readable(value) for value in raw.to_pylist()], pa.string())
+
+    def shown(self, cells: Cells) -> pa.Array:
+        """Values of any type as the text that `to_text` gives, one for each cell."""
+        kinds = list(by_code(cells.code))
+        if all(code in TEXT_CODES for code, _ in kinds):
+            return self.texts(cells.start, cells.end)
+        parts: list[pa.Array] = []
+        place = np.empty(len(cells.code), np.int64)
+        base = 0
+        for code, which in kinds:
+            part = self._shown_alike(code, cells.select(which))
+            place[which] = np.arange(base, base + len(part))
+            base += len(part)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts).take(pa.array(place))
+
+    def _shown_alike(self, code: int, cells: Cells) -> pa.Array:
+        if code in TEXT_CODES:
+            return self.texts(cells.start, cells.end)
+        if code == c.NULL:
+            return pa.nulls(len(cells.code), pa.string())
+        if code in (c.TRUE, c.FALSE):
+            return pa.repeat(pa.scalar("true" if code == c.TRUE else "false"), len(cells.code))
+        if code == c.UUID_:
+            return self.uuids(cells.start)
+        if code == c.DOUBLE:
+            return _doubles(self.views.doubles(cells.start))
+        numbers = self.views.read(code, cells.start) if code not in (c.TIMESTAMP, c.CHAR) else None
+        if numbers is not None and (code != c.ULONG or (numbers >= 0).all()):
+            return pa.array(numbers).cast(pa.string())
+        # The rest is rare: one at a time, by the reference. Its constructor stands right before a fixed-width value,
+        # and before the size of a variable one.
+        before = 1 + (c.SIZE_WIDTH.get(code >> 4) or 0)
+        return pa.array(
+            [to_text(decode_value(self.buffer, int(at) - before)[0]) for at in cells.start], pa.string()
+        )
+
+    def uuids(self, start: Ints, valid: Mask | None = None) -> pa.Array:
+        """The 16 bytes at each start as the text of a uuid."""
+        count = len(start)
+        digits = _HEX[self.views.u8[start[:, None] + np.arange(16)]].view(np.uint8).reshape(count, 32)
+        text = np.full((count, 36), ord("-"), np.uint8)
+        text[:, _DIGITS] = digits
+        offsets = np.arange(0, 36 * (count + 1), 36, dtype=np.int32)
+        return pa.Array.from_buffers(
+            pa.string(), count, [_validity(valid), pa.py_buffer(offsets), pa.py_buffer(text)]
+        )
+
+
+@lru_cache(maxsize=64)
+def _even(count: int) -> pa.Array:
+    return pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))
+
+
+def _doubles(values: npt.NDArray[np.float64]) -> pa.Array:
+    """Doubles as `to_text` shows them. Arrow writes the same digits as Python, and the same form where no exponent and no `.0` is due."""
+    size = np.abs(values)
+    if not ((size >= 1e-4) & (size < 1e10) & (values != np.rint(values))).all():
+        return pa.array([to_text(value) for value in values.tolist()], pa.string())
+    return pa.array(values.astype(np.float64)).cast(pa.string())
+
+
+def _validity(valid: Mask | None) -> Any:
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _readable(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "backslashreplace")
+
+
+def numbers(values: npt.NDArray[Any], valid: Mask, kind: pa.DataType) -> pa.Array:
+    """Numbers as an array of `kind`, null where they are not valid."""
+    if kind == pa.int32():
+        values = values.astype(np.int32)
+    return pa.Array.from_buffers(kind, len(values), [_validity(valid), pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def names(index: Bytes, valid: Mask | None, of: tuple[str, ...]) -> pa.Array:
+    """A text column with few different values, by their index."""
+    return pc.take(pa.array(of, pa.string()), pa.array(index, mask=None if valid is None else ~valid))
