@@ -85,9 +85,7 @@ class Builder:
         # The rest is rare: one at a time, by the reference. Its constructor stands right before a fixed-width value,
         # and before the size of a variable one.
         before = 1 + (c.SIZE_WIDTH.get(code >> 4) or 0)
-        return pa.array(
-            [to_text(decode_value(self.buffer, int(at) - before)[0]) for at in cells.start], pa.string()
-        )
+        return pa.array([to_text(decode_value(self.buffer, int(at) - before)[0]) for at in cells.start], pa.string())
 
     def uuids(self, start: Ints, valid: Mask | None = None) -> pa.Array:
         """The 16 bytes at each start as the text of a uuid."""
@@ -96,9 +94,7 @@ class Builder:
         text = np.full((count, 36), ord("-"), np.uint8)
         text[:, _DIGITS] = digits
         offsets = np.arange(0, 36 * (count + 1), 36, dtype=np.int32)
-        return pa.Array.from_buffers(
-            pa.string(), count, [_validity(valid), pa.py_buffer(offsets), pa.py_buffer(text)]
-        )
+        return pa.Array.from_buffers(pa.string(), count, [_validity(valid), pa.py_buffer(offsets), pa.py_buffer(text)])
 
 
 @lru_cache(maxsize=64)

@@ -80,7 +80,8 @@ class Messages:
 
 
 def locate(responses: Sequence[bytes]) -> Messages:
-    """Find every message of these responses; an error counts its offset from the start of its own response."""
+    """Find every message of these responses. An error in a response counts its offset from the start of that response, one in an
+    entry of the messages list from the start of that entry."""
     size = sum(map(len, responses))
     if size > MAX_BATCH_BYTES:
         raise ValueError(f"{size} bytes of responses are more than one batch can hold ({MAX_BATCH_BYTES}): give fewer at once")
@@ -115,16 +116,16 @@ def _entries(buffer: bytes, entry_start: Ints, entry_end: Ints) -> Messages:
     plain &= entry_start + 23 + views.u32[entry_start + 19] == entry_end
     start += 23
     for index in (~plain).nonzero()[0]:
-        first, last, found = read_entry(buffer, int(entry_start[index]), int(entry_end[index]))
-        start[index], end[index] = first, last
-        if found is not None:
-            token[index] = buffer.index(found, int(entry_start[index]))
+        at = int(entry_start[index])
+        try:
+            first, last, token_at = read_entry(buffer, at, int(entry_end[index]))
+        except DecodeError as problem:
+            raise DecodeError(problem.problem, problem.offset - at, message=int(index)) from None
+        start[index], end[index], token[index] = first, last, -1 if token_at is None else token_at
     return Messages(buffer, start, end, token)
 
 
-def decode_responses(
-    responses: Sequence[bytes], names: Sequence[str] = DEFAULT_COLUMNS, *, entity: str | None = None
-) -> pa.RecordBatch:
+def decode_responses(responses: Sequence[bytes], names: Sequence[str] = DEFAULT_COLUMNS, *, entity: str | None = None) -> pa.RecordBatch:
     """The messages of these responses, in order, as one batch of the columns `names`."""
     return decode_located(locate(responses), names, entity=entity)
 
@@ -143,12 +144,10 @@ def decode_located(messages: Messages, names: Sequence[str], *, entity: str | No
 
 
 def _by_scalar_only(name: str) -> bool:
-    return COLUMNS[name].type == col.TYPED_MAP
+    return bool(COLUMNS[name].type == col.TYPED_MAP)
 
 
-def decode_scalar(
-    messages: Messages, names: Sequence[str], *, entity: str | None = None, which: Ints | None = None
-) -> pa.RecordBatch:
+def decode_scalar(messages: Messages, names: Sequence[str], *, entity: str | None = None, which: Ints | None = None) -> pa.RecordBatch:
     """Messages to one batch, each decoded on its own: the reference, complete for every shape of message."""
     sections = sections_of(names)
     rows = []
@@ -214,9 +213,7 @@ class _Lockstep:
         """Every pair of a section, step by step: a key that comes twice in a row is found last where it stands last."""
         if section not in self._pairs:
             steps = self.located.maps.get(section, [])
-            self._pairs[section] = (
-                Pairs(_join([step.keys for step in steps]), _join([step.values for step in steps])) if steps else None
-            )
+            self._pairs[section] = Pairs(_join([step.keys for step in steps]), _join([step.values for step in steps])) if steps else None
         return self._pairs[section]
 
     def _key(self, section: int, key: bytes) -> Cells | None:
@@ -234,7 +231,7 @@ class _Lockstep:
         where = ((length == len(key)) & (last_word == _word(key, len(key)))).nonzero()[0]
         for after in [*range(len(key) - 8, 7, -8), 8]:
             where = where[self.views.words[pairs.keys.start[where] + (after - 8)] == _word(key, after)]
-        return pairs.values.select(where) if len(where) else None
+        return _last_of_each_row(pairs.values.select(where)) if len(where) else None
 
     def _key_marks(self, section: int, pairs: Pairs) -> tuple[Ints, npt.NDArray[np.uint64]]:
         """Of every key its length and last eight bytes: these tell the known keys apart but for chance."""
@@ -248,16 +245,17 @@ class _Lockstep:
     def _texts(self, cells: Cells | None) -> pa.Array:
         if cells is None:
             return pa.nulls(self.count, pa.string())
-        if len(cells.rows) == self.count and cells.code[0] in build.TEXT_CODES and all_alike(cells.code):
-            if not self.located.slow.any():
-                return self.build.texts(cells.start, cells.end)
-        keep = ~self.located.slow[cells.rows]
-        cells = _last_of_each_row(cells.select(keep))
+        whole = len(cells.rows) == self.count and not self.located.slow.any()
+        if whole and cells.code[0] in build.TEXT_CODES and all_alike(cells.code):
+            return self.build.texts(cells.start, cells.end)
+        cells = cells.select(~self.located.slow[cells.rows])
+        if len(cells.rows) == 0:
+            return pa.nulls(self.count, pa.string())
         place = np.zeros(self.count, np.int64)
         valid = np.zeros(self.count, np.bool_)
         place[cells.rows] = np.arange(len(cells.rows))
         valid[cells.rows] = True
-        return self.build.shown(cells).take(pa.array(place, mask=~valid)) if len(cells.rows) else pa.nulls(self.count, pa.string())
+        return self.build.shown(cells).take(pa.array(place, mask=~valid))
 
     def _integers(self, cells: Cells | None) -> tuple[Ints, Mask]:
         """Integers of any width, one a row; a value of another type makes its row slow."""

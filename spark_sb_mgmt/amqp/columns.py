@@ -212,9 +212,7 @@ COLUMNS: dict[str, Column] = {
     "scheduled_enqueue_time": _time(_annotation("x-opt-scheduled-enqueue-time"), _MA),
     "expires_at": Column(TIMESTAMP, frozenset({m.HEADER, _MA, _PROPERTIES}), _expires_at),
     "locked_until": _time(_annotation("x-opt-locked-until"), _MA),
-    "delivery_count": Column(
-        pa.int32(), frozenset({m.HEADER}), lambda row: _integer(_header("delivery_count")(row), bits=32)
-    ),
+    "delivery_count": Column(pa.int32(), frozenset({m.HEADER}), lambda row: _integer(_header("delivery_count")(row), bits=32)),
     "state": Column(pa.string(), frozenset({_MA}), _state),
     "dead_letter_source": _text(_annotation("x-opt-deadletter-source"), _MA),
     "dead_letter_reason": _text(_application_property("DeadLetterReason"), _AP),

@@ -12,7 +12,7 @@ from struct import Struct, error
 from uuid import UUID
 
 from spark_sb_mgmt.amqp import constructors as c
-from spark_sb_mgmt.amqp.types import Array, Described, Float, Map, Value, _Integer, type_name
+from spark_sb_mgmt.amqp.types import Array, Described, Float, Map, Value, type_name
 from spark_sb_mgmt.errors import EncodeError
 
 _B = Struct(">BB").pack

@@ -4,8 +4,8 @@ All messages of a batch advance one field at a time, as arrays of cursors over o
 field that somebody asked for, which rows have it and the constructor, start and end of its value.
 
 The one rule: be right or step aside. A message that this walk does not know to the last byte is marked `slow` and left to the scalar
-decoder, which either reads it or says what is wrong with it. So every check here only marks rows, and cursors of marked rows may point anywhere
-inside the padded buffer, whose tail keeps reads past the end harmless.
+decoder, which either reads it or says what is wrong with it. So every check here only marks rows, and cursors of marked rows may
+point anywhere inside the padded buffer, whose tail keeps reads past the end harmless.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ MAX_ITEMS = 128
 PADDING = bytes(MAX_ITEMS * 17 + 32)
 
 _UNKNOWN = -1
-# By constructor byte: bytes of a fixed-width value, bytes of the size of a variable one, else _UNKNOWN: nested values are left to the scalar decoder.
+# By constructor byte: bytes of a fixed-width value, bytes of the size of a variable one, else _UNKNOWN: nested values are left to
+# the scalar decoder.
 _FIXED = np.full(256, _UNKNOWN, np.int64)
 _SIZE = np.zeros(256, np.int64)
 for _code, _name in c.TYPE_NAMES.items():
@@ -76,9 +77,22 @@ class Views:
 
 
 _INTEGERS: dict[int, str] = {
-    **{c.UBYTE: "u1", c.SMALL_UINT: "u1", c.SMALL_ULONG: "u1", c.BYTE: "i1", c.SMALL_INT: "i1", c.SMALL_LONG: "i1"},
-    **{c.USHORT: ">u2", c.SHORT: ">i2", c.UINT: ">u4", c.INT: ">i4", c.CHAR: ">u4"},
-    **{c.ULONG: ">u8", c.LONG: ">i8", c.TIMESTAMP: ">i8", c.UINT_0: "0", c.ULONG_0: "0"},
+    c.UBYTE: "u1",
+    c.SMALL_UINT: "u1",
+    c.SMALL_ULONG: "u1",
+    c.BYTE: "i1",
+    c.SMALL_INT: "i1",
+    c.SMALL_LONG: "i1",
+    c.USHORT: ">u2",
+    c.SHORT: ">i2",
+    c.UINT: ">u4",
+    c.INT: ">i4",
+    c.CHAR: ">u4",
+    c.ULONG: ">u8",
+    c.LONG: ">i8",
+    c.TIMESTAMP: ">i8",
+    c.UINT_0: "0",
+    c.ULONG_0: "0",
 }
 
 
@@ -213,20 +227,20 @@ class Walk:
             length = u8.take(at + 1, mode="clip") if size_width == 1 else self.views.u32[at + 1]
             stop = self._clip(rows, start + length, end)
             return Cells(rows, code, start, stop)
-        width, size_width = _FIXED.take(code), _SIZE.take(code)
-        self._mark(rows, width == _UNKNOWN)
-        length = np.maximum(width, 0)
-        narrow = size_width == 1
+        widths, size_widths = _FIXED.take(code), _SIZE.take(code)
+        self._mark(rows, widths == _UNKNOWN)
+        lengths = np.maximum(widths, 0)
+        narrow = size_widths == 1
         if narrow.any():
-            length = np.where(narrow, u8.take(at + 1, mode="clip"), length)
-        wide = (size_width == 4).nonzero()[0]
+            lengths = np.where(narrow, u8.take(at + 1, mode="clip"), lengths)
+        wide = (size_widths == 4).nonzero()[0]
         if len(wide):
-            length[wide] = self.views.u32[at[wide] + 1]
-        start = at + 1 + size_width
+            lengths[wide] = self.views.u32[at[wide] + 1]
+        start = at + 1 + size_widths
         booleans = (code == c.BOOLEAN).nonzero()[0]
         if len(booleans):
             self._mark(rows[booleans], u8.take(start[booleans], mode="clip") > 1)
-        return Cells(rows, code, start, self._clip(rows, start + length, end))
+        return Cells(rows, code, start, self._clip(rows, start + lengths, end))
 
     def _skip(self, rows: Ints, at: Ints, end: Ints) -> Ints:
         """Past a section that nobody asked for, by its size."""

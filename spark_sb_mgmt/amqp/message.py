@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, fields
-from typing import ClassVar, Union
+from typing import ClassVar
 
 from spark_sb_mgmt.amqp import constructors as c
 from spark_sb_mgmt.amqp.decode import decode_value, skip_value
@@ -32,10 +32,7 @@ SECTION_NAMES: dict[int, str] = {
 }
 # A section's descriptor may be its symbol instead of its number (part 3, section 3.2).
 _SYMBOLIC: dict[str, int] = {
-    **{
-        f"amqp:{SECTION_NAMES[code]}:map": code
-        for code in (DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER)
-    },
+    **{f"amqp:{SECTION_NAMES[code]}:map": code for code in (DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER)},
     **{f"amqp:{SECTION_NAMES[code]}:list": code for code in (HEADER, PROPERTIES, AMQP_SEQUENCE)},
     "amqp:data:binary": DATA,
     "amqp:amqp-value:*": AMQP_VALUE,
@@ -102,7 +99,7 @@ class Properties:
     )
 
 
-_Listed = Union[Header, Properties]
+_Listed = Header | Properties
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,7 @@ class AmqpValue:
     value: Value
 
 
-Body = Union[Data, AmqpSequence, AmqpValue]
+Body = Data | AmqpSequence | AmqpValue
 
 
 @dataclass(frozen=True)
@@ -140,9 +137,7 @@ class Message:
     footer: Map | None = None
 
 
-def decode_message(
-    buffer: bytes, offset: int = 0, end: int | None = None, sections: Container[int] = SECTION_NAMES
-) -> Message:
+def decode_message(buffer: bytes, offset: int = 0, end: int | None = None, sections: Container[int] = SECTION_NAMES) -> Message:
     """The message that fills `buffer` from `offset` to `end`; sections not asked for are skipped by their size, unread."""
     end = len(buffer) if end is None else end
     found: dict[int, Value] = {}

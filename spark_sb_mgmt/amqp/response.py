@@ -80,11 +80,11 @@ def _compound(response: bytes, at: int, end: int, what: str, allowed: tuple[int,
     return _SIZE_COUNT(response, at + 1)[1], at + 9, stop
 
 
-def read_entry(response: bytes, start: int, end: int) -> tuple[int, int, bytes | None]:
-    """Of one entry: start and end of its encoded message, and the 16 bytes of its lock token if it has one."""
+def read_entry(response: bytes, start: int, end: int) -> tuple[int, int, int | None]:
+    """Of one entry: start and end of its encoded message, and where the 16 bytes of its lock token start if it has one."""
     count, at, stop = _compound(response, start, end, "map", (c.MAP_8, c.MAP_32))
     message: tuple[int, int] | None = None
-    token: bytes | None = None
+    token: int | None = None
     for _ in range(count // 2):
         key, at = decode_value(response, at, stop)
         value_at = at
@@ -96,7 +96,7 @@ def read_entry(response: bytes, start: int, end: int) -> tuple[int, int, bytes |
         elif key == "lock-token" and response[value_at] != c.NULL:
             if response[value_at] != c.UUID_:
                 raise DecodeError("the `lock-token` of an entry is a uuid", value_at)
-            token = response[value_at + 1 : at]
+            token = value_at + 1
     if at != stop:
         raise DecodeError(f"{stop - at} bytes of an entry are left after its {count} items", at)
     if message is None:

@@ -69,9 +69,7 @@ _Content = Any  # None, a string, or the JSON structure of a composite value
 _Fields = TypeVar("_Fields", Header, Properties)
 
 _BASE64 = ";base64"
-_INTEGERS: dict[str, Callable[[int], Value]] = {
-    kind.amqp_type: kind for kind in (UByte, UShort, UInt, ULong, Byte, Short, Int, Long)
-}
+_INTEGERS: dict[str, Callable[[int], Value]] = {kind.amqp_type: kind for kind in (UByte, UShort, UInt, ULong, Byte, Short, Int, Long)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 _ISO_MINIMUM = (datetime.min.replace(tzinfo=timezone.utc) - _EPOCH) // _MILLISECOND
@@ -415,15 +413,16 @@ def _read_base64(text: str) -> bytes:
     return b64decode(text, validate=True)
 
 
+def _opaque_reader(kind: Callable[[bytes], Value]) -> Callable[[str], Value]:
+    return lambda text: kind(bytes.fromhex(_matched("[0-9a-fA-F]*", text)[0]))
+
+
 _READERS: dict[str, Callable[[str], Value]] = {
     "boolean": _read_boolean,
     **{name: _integer_reader(kind) for name, kind in _INTEGERS.items()},
     "float": _read_float,
     "double": _read_double,
-    **{
-        kind.amqp_type: lambda text, kind=kind: kind(bytes.fromhex(_matched("[0-9a-fA-F]*", text)[0]))
-        for kind in (Decimal32, Decimal64, Decimal128)
-    },
+    **{kind.amqp_type: _opaque_reader(kind) for kind in (Decimal32, Decimal64, Decimal128)},
     "char": _read_char,
     "timestamp": _read_timestamp,
     "uuid": lambda text: UUID(_matched("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", text)[0]),
@@ -465,11 +464,7 @@ def _read_described(content: _Content, depth: int) -> Value:
 
 
 def _read_array(content: _Content, depth: int) -> Value:
-    if (
-        not isinstance(content, dict)
-        or set(content) - {"descriptor"} != {"of", "items"}
-        or not isinstance(content["items"], list)
-    ):
+    if not isinstance(content, dict) or set(content) - {"descriptor"} != {"of", "items"} or not isinstance(content["items"], list):
         raise EncodeError(f'an array is {{"of": type, "items": [...]}}, not {_shown(content)}')
     kind = content["of"]
     if not isinstance(kind, str) or kind not in _TYPES or kind == "described":

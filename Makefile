@@ -1,0 +1,86 @@
+# Everything a person or CI runs. Each command sets up what it needs; a second run installs nothing again.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The oldest Spark that is supported, installed beside the newest; it does not run on a Java newer than 21.
+COMPAT_SPARK := 4.0.*
+COMPAT_JAVA := 21
+COMPAT := .venv-compat
+PEERS := tests/peers
+
+# Stamps: written when the installation is complete, out of date when what it was made from changes.
+INSTALLED := $(VENV)/.installed
+COMPAT_INSTALLED := $(COMPAT)/.installed
+PEERS_INSTALLED := $(PEERS)/node_modules/.installed
+
+# Spark's own log settings for the commands below.
+export SPARK_CONF_DIR := $(CURDIR)/conf
+# Workers must be the interpreter that has the package, whatever python3 is on the PATH.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+# The compatibility run below sets it; the main run uses the Spark of the virtual environment, whatever the caller has.
+unexport SPARK_HOME PYTHONPATH
+
+# Starts a command with the JAVA_HOME that was found or installed: $(call with_java,) or $(call with_java,--newest 21).
+with_java = JAVA_HOME=$$($(PYTHON) scripts/prerequisites.py java $(1)) && export JAVA_HOME &&
+
+.DEFAULT_GOAL := help
+.PHONY: help test test-python test-compat demo bench lint format setup peers python clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+test: lint test-python test-compat ## Set up and run everything: lint, types, tests, tests on the oldest Spark
+
+test-python: $(INSTALLED) $(PEERS_INSTALLED) ## Run the tests on the newest Spark
+	$(call with_java,) HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest
+
+test-compat: $(INSTALLED) $(COMPAT_INSTALLED) ## Run the Spark-facing tests on the oldest Spark
+	$(call with_java,--newest $(COMPAT_JAVA)) \
+		PYTHONPATH=$(CURDIR)/$(COMPAT) SPARK_HOME=$(CURDIR)/$(COMPAT)/pyspark SBMGMT_EXPECT_SPARK='$(COMPAT_SPARK)' HYPOTHESIS_PROFILE=ci \
+		$(BIN)/python -m pytest -p no:cacheprovider tests/spark
+
+demo: $(INSTALLED) ## Set up and show what works today
+	@$(call with_java,) $(BIN)/python scripts/demo.py
+
+bench: $(INSTALLED) ## Run the benchmarks: a table and one JSON line per figure
+	@$(BIN)/python -m tests.bench
+
+lint: $(INSTALLED) ## Check style, formatting and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(INSTALLED) ## Mend style and formatting
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+setup: $(INSTALLED) $(COMPAT_INSTALLED) $(PEERS_INSTALLED) ## Install everything the other commands need
+
+clean: ## Remove everything the other commands made
+	rm -rf $(VENV) $(COMPAT) $(PEERS)/node_modules build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache \
+		spark-warehouse metastore_db derby.log artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
+		{ echo "sbmgmt set-up: Python 3.10 or newer is needed ($(PYTHON) is not): install it or say make PYTHON=/path/to/python3" >&2; exit 1; }
+
+$(INSTALLED): pyproject.toml | python
+	@$(PYTHON) scripts/prerequisites.py build
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+$(COMPAT_INSTALLED): $(INSTALLED) Makefile
+	rm -rf $(COMPAT)
+	$(BIN)/python -m pip install --quiet --no-deps --target $(COMPAT) 'pyspark==$(COMPAT_SPARK)'
+	@touch $@
+
+peers: $(PEERS_INSTALLED)
+
+$(PEERS_INSTALLED): $(PEERS)/package.json $(PEERS)/package-lock.json
+	@$(PYTHON) scripts/prerequisites.py node
+	npm --prefix $(PEERS) ci --loglevel error
+	@touch $@

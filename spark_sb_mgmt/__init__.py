@@ -1,0 +1,31 @@
+"""A PySpark data source for the request-response ($management) side of Azure Service Bus.
+
+The public names, and nothing more: importing this package imports neither Spark nor the AMQP engine, so that a tool which only wants
+one layer (the codec, the emulator) does not pay for the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sb_mgmt.spark.datasource import ServiceBusManagementDataSource
+
+__all__ = ["ServiceBusManagementDataSource", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark.read.format("sbmgmt")` known to this session; not needed where the wheel is installed."""
+    from spark_sb_mgmt.spark.datasource import ServiceBusManagementDataSource
+
+    spark.dataSource.register(ServiceBusManagementDataSource)
+
+
+def __getattr__(name: str) -> type[ServiceBusManagementDataSource]:
+    if name == "ServiceBusManagementDataSource":
+        from spark_sb_mgmt.spark.datasource import ServiceBusManagementDataSource
+
+        return ServiceBusManagementDataSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
