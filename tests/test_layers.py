@@ -76,7 +76,11 @@ def test_every_import_goes_one_way() -> None:
 @pytest.mark.parametrize(
     ("path", "source", "expected"),
     [
-        ("amqp/decode.py", "from spark_sb_mgmt.client import ManagementClient", "amqp.decode imports spark_sb_mgmt.client.ManagementClient"),
+        (
+            "amqp/decode.py",
+            "from spark_sb_mgmt.client import ManagementClient",
+            "amqp.decode imports spark_sb_mgmt.client.ManagementClient",
+        ),
         ("amqp/decode.py", "from ..spark import schema", "amqp.decode imports spark_sb_mgmt.spark.schema"),
         ("amqp/__init__.py", "from .. import client", "amqp.__init__ imports spark_sb_mgmt.client"),
         ("amqp/decode.py", "def f():\n    import spark_sb_mgmt.emulator.server", "amqp.decode imports spark_sb_mgmt.emulator.server"),
