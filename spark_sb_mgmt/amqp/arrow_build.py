@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from spark_sb_mgmt.amqp import constructors as c
 from spark_sb_mgmt.amqp.decode import decode_value
 from spark_sb_mgmt.amqp.lockstep import Bytes, Cells, Ints, Mask, Views, by_code
-from spark_sb_mgmt.amqp.typed_text import to_text
+from spark_sb_mgmt.amqp.typed_text import ISO_MAXIMUM, ISO_MINIMUM, to_text
+from spark_sb_mgmt.amqp.types import Timestamp
 
 TEXT_CODES = (c.STRING_8, c.STRING_32, c.SYMBOL_8, c.SYMBOL_32)
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), "S2")
@@ -58,15 +59,7 @@ class Builder:
         kinds = list(by_code(cells.code))
         if all(code in TEXT_CODES for code, _ in kinds):
             return self.texts(cells.start, cells.end)
-        parts: list[pa.Array] = []
-        place = np.empty(len(cells.code), np.int64)
-        base = 0
-        for code, which in kinds:
-            part = self._shown_alike(code, cells.select(which))
-            place[which] = np.arange(base, base + len(part))
-            base += len(part)
-            parts.append(part)
-        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts).take(pa.array(place))
+        return _assemble(len(cells.code), [(which, self._shown_alike(code, cells.select(which))) for code, which in kinds])
 
     def _shown_alike(self, code: int, cells: Cells) -> pa.Array:
         if code in TEXT_CODES:
@@ -79,7 +72,9 @@ class Builder:
             return self.uuids(cells.start)
         if code == c.DOUBLE:
             return _doubles(self.views.doubles(cells.start))
-        numbers = self.views.read(code, cells.start) if code not in (c.TIMESTAMP, c.CHAR) else None
+        if code == c.TIMESTAMP:
+            return _timestamps(self.views.read(code, cells.start))
+        numbers = self.views.read(code, cells.start) if code != c.CHAR else None
         if numbers is not None and (code != c.ULONG or (numbers >= 0).all()):
             return pa.array(numbers).cast(pa.string())
         # The rest is rare: one at a time, by the reference. Its constructor stands right before a fixed-width value,
@@ -102,12 +97,47 @@ def _even(count: int) -> pa.Array:
     return pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))
 
 
+def _assemble(count: int, parts: list[tuple[Any, pa.Array]]) -> pa.Array:
+    """One array from parts that were made apart, each with the selection of where its values belong."""
+    if len(parts) == 1:
+        return parts[0][1]
+    place = np.empty(count, np.int64)
+    base = 0
+    for which, part in parts:
+        place[which] = np.arange(base, base + len(part))
+        base += len(part)
+    return pa.concat_arrays([part for _, part in parts]).take(pa.array(place))
+
+
+def _one_by_one(values: list[Any]) -> pa.Array:
+    return pa.array([to_text(value) for value in values], pa.string())
+
+
 def _doubles(values: npt.NDArray[np.float64]) -> pa.Array:
     """Doubles as `to_text` shows them. Arrow writes the same digits as Python, and the same form where no exponent and no `.0` is due."""
     size = np.abs(values)
-    if not ((size >= 1e-4) & (size < 1e10) & (values != np.rint(values))).all():
-        return pa.array([to_text(value) for value in values.tolist()], pa.string())
-    return pa.array(values.astype(np.float64)).cast(pa.string())
+    usual = (size >= 1e-4) & (size < 1e10)
+    whole = usual & (values == np.rint(values))
+    fraction = (usual & ~whole).nonzero()[0]
+    odd = (~usual).nonzero()[0]
+    parts = []
+    if len(fraction):
+        parts.append((fraction, pa.array(values[fraction].astype(np.float64)).cast(pa.string())))
+    if whole.any():
+        digits = pa.array(values[whole].astype(np.int64)).cast(pa.string())
+        parts.append((whole.nonzero()[0], pc.binary_join_element_wise(digits, ".0", "")))
+    if len(odd):
+        parts.append((odd, _one_by_one(values[odd].tolist())))
+    return _assemble(len(values), parts)
+
+
+def _timestamps(milliseconds: Ints | None) -> pa.Array:
+    """Timestamps as `to_text` shows them: ISO 8601 in UTC where the year has four digits."""
+    assert milliseconds is not None
+    if len(milliseconds) and not ISO_MINIMUM <= int(milliseconds.min()) <= int(milliseconds.max()) <= ISO_MAXIMUM:
+        return _one_by_one([Timestamp(value) for value in milliseconds.tolist()])
+    text = np.datetime_as_string(milliseconds.astype("datetime64[ms]"), timezone="UTC")
+    return pa.array(text.astype("S24").astype(object), pa.binary()).cast(pa.string())
 
 
 def _validity(valid: Mask | None) -> Any:

@@ -72,8 +72,8 @@ _BASE64 = ";base64"
 _INTEGERS: dict[str, Callable[[int], Value]] = {kind.amqp_type: kind for kind in (UByte, UShort, UInt, ULong, Byte, Short, Int, Long)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
-_ISO_MINIMUM = (datetime.min.replace(tzinfo=timezone.utc) - _EPOCH) // _MILLISECOND
-_ISO_MAXIMUM = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // _MILLISECOND
+ISO_MINIMUM = (datetime.min.replace(tzinfo=timezone.utc) - _EPOCH) // _MILLISECOND
+ISO_MAXIMUM = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // _MILLISECOND
 _F32, _F64 = Struct(">f"), Struct(">d")
 
 
@@ -221,7 +221,7 @@ def _char_text(value: int) -> str:
 
 
 def _timestamp_text(value: int) -> str:
-    if not _ISO_MINIMUM <= value <= _ISO_MAXIMUM:
+    if not ISO_MINIMUM <= value <= ISO_MAXIMUM:
         return int.__repr__(value)
     moment = _EPOCH + timedelta(milliseconds=int(value))
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
