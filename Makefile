@@ -4,9 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # The oldest Spark that is supported, installed beside the newest; it does not run on a Java newer than 21.
-COMPAT_SPARK := 4.0.*
+COMPAT_SPARK := 4.0
 COMPAT_JAVA := 21
-COMPAT := .venv-compat
+COMPAT := .venv-compat/pyspark-$(COMPAT_SPARK)
 PEERS := tests/peers
 
 # Stamps: written when the installation is complete, out of date when what it was made from changes.
@@ -37,7 +37,7 @@ test-python: $(INSTALLED) $(PEERS_INSTALLED) ## Run the tests on the newest Spar
 
 test-compat: $(INSTALLED) $(COMPAT_INSTALLED) ## Run the Spark-facing tests on the oldest Spark
 	$(call with_java,--newest $(COMPAT_JAVA)) \
-		PYTHONPATH=$(CURDIR)/$(COMPAT) SPARK_HOME=$(CURDIR)/$(COMPAT)/pyspark SBMGMT_EXPECT_SPARK='$(COMPAT_SPARK)' HYPOTHESIS_PROFILE=ci \
+		PYTHONPATH=$(CURDIR)/$(COMPAT) SPARK_HOME=$(CURDIR)/$(COMPAT)/pyspark SBMGMT_EXPECT_SPARK='$(COMPAT_SPARK).*' HYPOTHESIS_PROFILE=ci \
 		$(BIN)/python -m pytest -p no:cacheprovider tests/spark
 
 demo: $(INSTALLED) ## Set up and show what works today
@@ -58,7 +58,7 @@ format: $(INSTALLED) ## Mend style and formatting
 setup: $(INSTALLED) $(COMPAT_INSTALLED) $(PEERS_INSTALLED) ## Install everything the other commands need
 
 clean: ## Remove everything the other commands made
-	rm -rf $(VENV) $(COMPAT) $(PEERS)/node_modules build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache \
+	rm -rf $(VENV) .venv-compat $(PEERS)/node_modules build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache \
 		spark-warehouse metastore_db derby.log artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -73,9 +73,9 @@ $(INSTALLED): pyproject.toml | python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-$(COMPAT_INSTALLED): $(INSTALLED) Makefile
+$(COMPAT_INSTALLED): | $(INSTALLED)
 	rm -rf $(COMPAT)
-	$(BIN)/python -m pip install --quiet --no-deps --target $(COMPAT) 'pyspark==$(COMPAT_SPARK)'
+	$(BIN)/python -m pip install --quiet --no-deps --target $(COMPAT) 'pyspark==$(COMPAT_SPARK).*'
 	@touch $@
 
 peers: $(PEERS_INSTALLED)

@@ -17,10 +17,17 @@ __all__ = ["ServiceBusManagementDataSource", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("sbmgmt")` known to this session; not needed where the wheel is installed."""
+    """Make `spark.read.format("sbmgmt")` known to this session; not needed, and harmless, where the wheel is installed."""
+    from pyspark.errors import AnalysisException
+
     from spark_sb_mgmt.spark.datasource import ServiceBusManagementDataSource
 
-    spark.dataSource.register(ServiceBusManagementDataSource)
+    try:
+        spark.dataSource.register(ServiceBusManagementDataSource)
+    except AnalysisException as error:
+        # PySpark 4.0 refuses a name that its own search has found, which it has where the wheel is installed; newer ones replace it.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def __getattr__(name: str) -> type[ServiceBusManagementDataSource]:

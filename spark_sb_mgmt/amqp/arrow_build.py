@@ -32,23 +32,10 @@ class Builder:
     def __init__(self, buffer: bytes, views: Views) -> None:
         self.buffer = buffer
         self.views = views
-        self._data = pa.py_buffer(buffer)
-
-    def slices(self, start: Ints, end: Ints, valid: Mask | None = None) -> pa.Array:
-        """Bytes from start to end of each, as a binary array. Invalid ones are null."""
-        count = len(start)
-        # One array over the whole buffer whose even elements are the values and whose odd ones are the gaps between them:
-        # taking the even ones lets Arrow copy them together.
-        bounds = np.empty(2 * count, np.int32)
-        bounds[0::2] = start
-        bounds[1::2] = end
-        whole = pa.Array.from_buffers(pa.binary(), max(2 * count - 1, 0), [None, pa.py_buffer(bounds), self._data])
-        even = _even(count) if valid is None else pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=~valid)
-        return whole.take(even)
 
     def texts(self, start: Ints, end: Ints, valid: Mask | None = None) -> pa.Array:
         """Text from start to end of each, as a string array; bytes that are not UTF-8 are shown as `\\xNN`."""
-        raw = self.slices(start, end, valid)
+        raw = slices(self.buffer, start, end, valid)
         try:
             return raw.cast(pa.string())
         except pa.ArrowInvalid:
@@ -69,7 +56,7 @@ class Builder:
         if code in (c.TRUE, c.FALSE):
             return pa.repeat(pa.scalar("true" if code == c.TRUE else "false"), len(cells.code))
         if code == c.UUID_:
-            return self.uuids(cells.start)
+            return uuids(self.buffer, cells.start)
         if code == c.DOUBLE:
             return _doubles(self.views.doubles(cells.start))
         if code == c.TIMESTAMP:
@@ -82,14 +69,28 @@ class Builder:
         before = 1 + (c.SIZE_WIDTH.get(code >> 4) or 0)
         return pa.array([to_text(decode_value(self.buffer, int(at) - before)[0]) for at in cells.start], pa.string())
 
-    def uuids(self, start: Ints, valid: Mask | None = None) -> pa.Array:
-        """The 16 bytes at each start as the text of a uuid."""
-        count = len(start)
-        digits = _HEX[self.views.u8[start[:, None] + np.arange(16)]].view(np.uint8).reshape(count, 32)
-        text = np.full((count, 36), ord("-"), np.uint8)
-        text[:, _DIGITS] = digits
-        offsets = np.arange(0, 36 * (count + 1), 36, dtype=np.int32)
-        return pa.Array.from_buffers(pa.string(), count, [_validity(valid), pa.py_buffer(offsets), pa.py_buffer(text)])
+
+def uuids(buffer: bytes, start: Ints) -> pa.Array:
+    """The 16 bytes at each start as the text of a uuid."""
+    count = len(start)
+    digits = _HEX[np.frombuffer(buffer, np.uint8)[start[:, None] + np.arange(16)]].view(np.uint8).reshape(count, 32)
+    text = np.full((count, 36), ord("-"), np.uint8)
+    text[:, _DIGITS] = digits
+    offsets = np.arange(0, 36 * (count + 1), 36, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+
+
+def slices(buffer: bytes, start: Ints, end: Ints, valid: Mask | None = None) -> pa.Array:
+    """Bytes of the buffer from start to end of each, as a binary array. Invalid ones are null."""
+    count = len(start)
+    # One array over the whole buffer whose even elements are the values and whose odd ones are the gaps between them:
+    # taking the even ones lets Arrow copy them together.
+    bounds = np.empty(2 * count, np.int32)
+    bounds[0::2] = start
+    bounds[1::2] = end
+    whole = pa.Array.from_buffers(pa.binary(), max(2 * count - 1, 0), [None, pa.py_buffer(bounds), pa.py_buffer(buffer)])
+    even = _even(count) if valid is None else pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=~valid)
+    return whole.take(even)
 
 
 @lru_cache(maxsize=64)

@@ -229,6 +229,23 @@ COLUMNS: dict[str, Column] = {
     "header": _typed_section(m.HEADER, "header"),
     "footer": _typed_section(m.FOOTER, "footer"),
 }
+# The one field that a text column shows, by its name in AMQP or its key in Service Bus.
+FIELD_OF_TEXT: dict[str, str] = {
+    "message_id": "message-id",
+    "session_id": "group-id",
+    "correlation_id": "correlation-id",
+    "subject": "subject",
+    "to": "to",
+    "reply_to": "reply-to",
+    "reply_to_session_id": "reply-to-group-id",
+    "content_type": "content-type",
+    "partition_key": "x-opt-partition-key",
+    "via_partition_key": "x-opt-via-partition-key",
+    "dead_letter_source": "x-opt-deadletter-source",
+    "dead_letter_reason": "DeadLetterReason",
+    "dead_letter_error_description": "DeadLetterErrorDescription",
+    "lock_token": "x-opt-lock-token",
+}
 DEFAULT_COLUMNS: tuple[str, ...] = tuple(name for name, column in COLUMNS.items() if not column.on_request)
 
 

@@ -56,3 +56,6 @@ TYPE_NAMES: dict[int, str] = {
 # Bytes after the constructor, by its high nibble: a fixed width, or the width of the size that comes first.
 FIXED_WIDTH: dict[int, int] = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 SIZE_WIDTH: dict[int, int] = {0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
+
+# Elements without bytes (an array of null, of list0) cost nothing on the wire, so their count is bounded by nothing else.
+MAX_EMPTY_ELEMENTS = 32

@@ -7,6 +7,7 @@ counted or allocated, so that an error costs no more than the input and always n
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from struct import Struct
 from typing import NoReturn
 from uuid import UUID
@@ -37,8 +38,6 @@ from spark_sb_mgmt.errors import DecodeError
 
 # Deeper than any message seen, shallow enough for Python's own stack: 10,000 levels must be an error, not a RecursionError.
 MAX_DEPTH = 64
-# Elements without bytes (an array of null, of list0) cost nothing on the wire, so their count is bounded by nothing else.
-MAX_EMPTY_ELEMENTS = 1024
 
 _Reader = Callable[[bytes, int, int, int], tuple[Value, int]]
 
@@ -145,8 +144,12 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
+_NO_SYMBOL = Symbol("")
+
+
 def _symbol(raw: bytes) -> Symbol:
-    return Symbol(raw, "utf-8", "surrogateescape")
+    # Python shares the empty str, but makes a new object for each empty Symbol: 100 bytes for one on the wire.
+    return Symbol(raw, "utf-8", "surrogateescape") if raw else _NO_SYMBOL
 
 
 def _variable(name: str, size_width: int, make: Callable[[bytes], Value]) -> _Reader:
@@ -237,33 +240,46 @@ def _array_items(buffer: bytes, at: int, stop: int, count: int, depth: int) -> A
         _short("the element constructor of an array", at, 1, stop)
     if buffer[at] == c.DESCRIBED:
         descriptor, at = _value(buffer, at + 1, stop, depth + 1)
+        if descriptor is None:
+            raise DecodeError("the elements of an array are described by null, which this codec cannot hold", at - 1)
         if at >= stop:
             _short("the element constructor of an array", at, 1, stop)
+        if buffer[at] == c.DESCRIBED:
+            raise DecodeError("the elements of an array are described twice, which this codec cannot hold", at)
     code = buffer[at]
     reader = _READERS[code]
-    if reader is None or code == c.DESCRIBED:
+    if reader is None:
         _unknown(buffer, at)
     at += 1
     width = c.FIXED_WIDTH.get(code >> 4)
     if width == 0:
-        if count > MAX_EMPTY_ELEMENTS:
-            raise DecodeError(f"an array of {count} elements without bytes (at most {MAX_EMPTY_ELEMENTS} are read)", at)
+        if count > c.MAX_EMPTY_ELEMENTS:
+            raise DecodeError(f"an array of {count} elements without bytes (at most {c.MAX_EMPTY_ELEMENTS} are read)", at)
     elif count > (stop - at) // (width or c.SIZE_WIDTH[code >> 4]):
         raise DecodeError(f"an array of {count} items cannot fit in {stop - at} bytes", at)
     layout = _BULK.get(code)
     items: tuple[Value, ...]
-    if layout is not None and width:
+    if width == 0:
+        items = _empty_items(code, count)
+    elif layout is not None and width:
         items = Struct(f">{count}{layout}").unpack_from(buffer, at)
         at += count * width
     else:
         decoded: list[Value] = []
         for _ in range(count):
             value, at = reader(buffer, at, stop, depth + 1)
-            decoded.append(int(value) if isinstance(value, int) and not isinstance(value, bool) else value)
+            decoded.append(value)
         items = tuple(decoded)
     if at != stop:
         raise DecodeError(f"{stop - at} bytes of an array are left after its {count} items", at)
     return Array(c.TYPE_NAMES[code], items, descriptor)
+
+
+@cache
+def _empty_items(code: int, count: int) -> tuple[Value, ...]:
+    """The items of an array whose elements have no bytes; shared, because three bytes on the wire can ask for them."""
+    value, _ = _BY_CODE[code](b"", 0, 0, 0)
+    return (int(value) if code in (c.UINT_0, c.ULONG_0) else value,) * count
 
 
 def _described(buffer: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:

@@ -12,7 +12,25 @@ from struct import Struct, error
 from uuid import UUID
 
 from spark_sb_mgmt.amqp import constructors as c
-from spark_sb_mgmt.amqp.types import Array, Described, Float, Map, Value, type_name
+from spark_sb_mgmt.amqp.types import (
+    Array,
+    Byte,
+    Char,
+    Described,
+    Float,
+    Int,
+    Long,
+    Map,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+    Value,
+    type_name,
+)
 from spark_sb_mgmt.errors import EncodeError
 
 _B = Struct(">BB").pack
@@ -23,7 +41,10 @@ MAX_SIZE = 2**32 - 1
 
 def encode_value(value: Value) -> bytes:
     """The encoding of a value, with its constructor."""
-    return _ENCODERS[type_name(value)](value)
+    try:
+        return _ENCODERS[type_name(value)](value)
+    except RecursionError:
+        raise EncodeError("a value nested too deep to be encoded") from None
 
 
 def encode_list(items: Iterable[bytes]) -> bytes:
@@ -129,6 +150,9 @@ def _fixed(constructor: int, layout: str) -> Callable[[Value], bytes]:
 def _array(value: Array) -> bytes:
     of, items = value.of, value.items
     described = b"" if value.descriptor is None else b"\x00" + encode_value(value.descriptor)
+    if of in _KINDS and not _KINDS[of].issuperset(map(type, items)):
+        misfit = next(item for item in items if type(item) not in _KINDS[of])
+        raise EncodeError(f"{misfit!r:.80} is not an AMQP {of}, as this array's elements are")
     if of in _BULK:
         constructor, layout = _BULK[of]
         try:
@@ -138,17 +162,16 @@ def _array(value: Array) -> bytes:
             raise EncodeError(f"{misfit!r} is not an AMQP {of}, as this array's elements are") from None
     elif of in _ELEMENTS:
         constructor, element = _ELEMENTS[of]
+        if of == "null" and len(items) > c.MAX_EMPTY_ELEMENTS:
+            raise EncodeError(f"an array of {len(items)} nulls ({c.MAX_EMPTY_ELEMENTS} at most are written, as no more are read)")
         for item in items:
             # A float is acceptable among 32-bit floats; otherwise an element is of the array's type or the array is wrong.
             if type_name(item) != of and not (of == "float" and isinstance(item, float)):
-                raise EncodeError(f"{item!r} is an AMQP {type_name(item)} in an array of {of}")
+                raise EncodeError(f"{item!r:.80} is an AMQP {type_name(item)} in an array of {of}")
         body = b"".join([element(item) for item in items])
     elif of in _VARIABLE:
         narrow, wide, raw = _VARIABLE[of]
-        try:
-            parts = [raw(item) for item in items]
-        except (TypeError, AttributeError):
-            raise EncodeError(f"an array of {of} holds only {of} values") from None
+        parts = [raw(item) for item in items]
         if all(len(part) < 256 for part in parts):
             constructor, body = narrow, b"".join([bytes((len(part),)) + part for part in parts])
         else:
@@ -197,6 +220,14 @@ _FIXED: dict[str, tuple[int, str]] = {
     "timestamp": (c.TIMESTAMP, "q"),
 }
 _BULK = _FIXED
+# The Python types of an array's items: plain ones too, because the array says the AMQP type, but none that says another.
+_KINDS: dict[str, frozenset[type]] = {
+    **{kind.amqp_type: frozenset((int, kind)) for kind in (UByte, UShort, UInt, ULong, Byte, Short, Int, Long, Char, Timestamp)},
+    "double": frozenset((float,)),
+    "binary": frozenset((bytes,)),
+    "string": frozenset((str,)),
+    "symbol": frozenset((str, Symbol)),
+}
 
 
 def _float_wire(value: float) -> bytes:
@@ -224,7 +255,7 @@ _ELEMENTS: dict[str, tuple[int, Callable[[Value], bytes]]] = {
     "array": (c.ARRAY_32, _wide),
 }
 _VARIABLE: dict[str, tuple[int, int, Callable[[Value], bytes]]] = {
-    "binary": (c.BINARY_8, c.BINARY_32, lambda value: memoryview(value).tobytes()),
+    "binary": (c.BINARY_8, c.BINARY_32, _raw),
     "string": (c.STRING_8, c.STRING_32, utf8),
     "symbol": (c.SYMBOL_8, c.SYMBOL_32, utf8),
 }

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from spark_sb_mgmt.amqp import constructors as c
 from spark_sb_mgmt.amqp.decode import decode_value, skip_value
-from spark_sb_mgmt.amqp.encode import encode_binary, encode_described, encode_list, encode_value
+from spark_sb_mgmt.amqp.encode import encode_described, encode_list, encode_value
 from spark_sb_mgmt.amqp.types import Map, Symbol, Timestamp, UByte, UInt, Value, type_name
 from spark_sb_mgmt.errors import DecodeError, EncodeError
 
@@ -228,28 +228,37 @@ def encode_message(message: Message) -> bytes:
     if message.header is not None:
         parts.append(encode_described(HEADER, encode_fields(message.header)))
     if message.delivery_annotations is not None:
-        parts.append(encode_described(DELIVERY_ANNOTATIONS, encode_value(message.delivery_annotations)))
+        parts.append(_section(DELIVERY_ANNOTATIONS, message.delivery_annotations))
     if message.message_annotations is not None:
-        parts.append(encode_described(MESSAGE_ANNOTATIONS, encode_value(message.message_annotations)))
+        parts.append(_section(MESSAGE_ANNOTATIONS, message.message_annotations))
     if message.properties is not None:
         parts.append(encode_described(PROPERTIES, encode_fields(message.properties)))
     if message.application_properties is not None:
-        parts.append(encode_described(APPLICATION_PROPERTIES, encode_value(message.application_properties)))
+        parts.append(_section(APPLICATION_PROPERTIES, message.application_properties))
     parts.extend(encode_body(message.body))
     if message.footer is not None:
-        parts.append(encode_described(FOOTER, encode_value(message.footer)))
+        parts.append(_section(FOOTER, message.footer))
     return b"".join(parts)
+
+
+def _section(code: int, value: Value) -> bytes:
+    if code in _KINDS and type_name(value) != _KINDS[code][1]:
+        raise EncodeError(f"section {SECTION_NAMES[code]} is a {_KINDS[code][1]}, not a {type_name(value)}")
+    return encode_described(code, encode_value(value))
 
 
 def encode_body(body: Body | None) -> list[bytes]:
     """The sections of a body, each encoded."""
-    if isinstance(body, Data):
-        return [encode_described(DATA, encode_binary(section)) for section in body.sections]
-    if isinstance(body, AmqpSequence):
-        return [encode_described(AMQP_SEQUENCE, encode_value(section)) for section in body.sections]
+    if body is None:
+        return []
     if isinstance(body, AmqpValue):
-        return [encode_described(AMQP_VALUE, encode_value(body.value))]
-    return []
+        return [_section(AMQP_VALUE, body.value)]
+    if not isinstance(body, (Data, AmqpSequence)):
+        raise EncodeError(f"a body is Data, AmqpSequence or AmqpValue, not a Python {type(body).__name__}")
+    if not body.sections:
+        raise EncodeError(f"a body of {type(body).__name__} has at least one section; a message without a body has None")
+    code = DATA if isinstance(body, Data) else AMQP_SEQUENCE
+    return [_section(code, section) for section in body.sections]
 
 
 def encode_fields(section: _Listed) -> bytes:

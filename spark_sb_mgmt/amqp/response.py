@@ -9,20 +9,24 @@ from __future__ import annotations
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 
+import numpy as np
+import numpy.typing as npt
+
 from spark_sb_mgmt.amqp import constructors as c
 from spark_sb_mgmt.amqp.decode import decode_value, skip_value
 from spark_sb_mgmt.amqp.message import AMQP_VALUE, read_descriptor
+from spark_sb_mgmt.amqp.native import native_module
 from spark_sb_mgmt.errors import DecodeError
 
 _SIZE_COUNT = Struct(">II").unpack_from
 _U32 = Struct(">I").unpack_from
 
 
-def find_entries(response: bytes) -> list[int]:
+def find_entries(response: bytes) -> npt.NDArray[np.int64]:
     """Where each entry of the `messages` list starts, and last where the list ends; nothing where there is no body or no list."""
     body = _find_body(response)
     if body is None:
-        return []
+        return np.empty(0, np.int64)
     end = len(response)
     count, at, stop = _compound(response, body, end, "map", (c.MAP_8, c.MAP_32))
     for _ in range(count // 2):
@@ -30,7 +34,7 @@ def find_entries(response: bytes) -> list[int]:
         if key == "messages":
             return _list_entries(response, at, stop)
         at = skip_value(response, at, stop)
-    return []
+    return np.empty(0, np.int64)
 
 
 def _find_body(response: bytes) -> int | None:
@@ -43,12 +47,16 @@ def _find_body(response: bytes) -> int | None:
     return None
 
 
-def _list_entries(response: bytes, at: int, end: int) -> list[int]:
+def _list_entries(response: bytes, at: int, end: int) -> npt.NDArray[np.int64]:
     if at < end and response[at] in (c.LIST_0, c.NULL):
-        return []
+        return np.empty(0, np.int64)
     count, at, stop = _compound(response, at, end, "list", (c.LIST_8, c.LIST_32))
     if count > stop - at:
         raise DecodeError(f"a list of {count} messages cannot fit in {stop - at} bytes", at)
+    native = native_module()
+    found = native.entries(response, at, stop, count) if native is not None else None
+    if found is not None:
+        return np.frombuffer(found, np.int64)
     bounds: list[int] = []
     append = bounds.append
     try:
@@ -62,7 +70,7 @@ def _list_entries(response: bytes, at: int, end: int) -> list[int]:
     if at != stop:
         raise DecodeError(f"the {count} entries of the messages list end at byte {at}, the list itself at {stop}", bounds[-1])
     append(stop)
-    return bounds
+    return np.array(bounds, np.int64)
 
 
 def _compound(response: bytes, at: int, end: int, what: str, allowed: tuple[int, int]) -> tuple[int, int, int]:

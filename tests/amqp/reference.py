@@ -1,6 +1,6 @@
 """A second encoder, for tests only: it writes a value in any legal form, not only the canonical one (AMQP 1.0 part 1, section 1.6).
 
-The one rule: it shares no code with the package's encoder. Given `canonical` it must produce the same bytes, which is a check of
+The one rule: it shares no code with the package's encoder. Given `shortest` it must produce the same bytes, which is a check of
 both; given another choice it produces the forms that other peers may send, which is how decoders come to see every constructor.
 """
 
@@ -10,6 +10,7 @@ import random
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import fields
+from typing import Any
 from uuid import UUID
 
 from spark_sb_mgmt.amqp import message as m
@@ -32,7 +33,7 @@ def scattered(seed: int) -> Choose:
     return random.Random(seed).choice
 
 
-_FIXED = {
+_FIXED: dict[Any, tuple[int, str]] = {
     t.UByte: (0x50, ">B"),
     t.UShort: (0x60, ">H"),
     t.UInt: (0x70, ">I"),
@@ -45,17 +46,27 @@ _FIXED = {
     t.Timestamp: (0x83, ">q"),
     float: (0x82, ">d"),
 }
-_OPAQUE = {t.Decimal32: 0x74, t.Decimal64: 0x84, t.Decimal128: 0x94}
+_OPAQUE: dict[Any, int] = {t.Decimal32: 0x74, t.Decimal64: 0x84, t.Decimal128: 0x94}
 # Type: the constructor of a single zero, if it has one; that of one byte, and how the byte is read.
-_SHORT = {t.UInt: (0x43, 0x52, ">B"), t.ULong: (0x44, 0x53, ">B"), t.Int: (None, 0x54, ">b"), t.Long: (None, 0x55, ">b")}
-_VARIABLE = {bytes: (0xA0, 0xB0), str: (0xA1, 0xB1), t.Symbol: (0xA3, 0xB3)}
-_ELEMENT_TYPES: dict[str, type] = {
+_SHORT: dict[Any, tuple[int | None, int, str]] = {
+    t.UInt: (0x43, 0x52, ">B"),
+    t.ULong: (0x44, 0x53, ">B"),
+    t.Int: (None, 0x54, ">b"),
+    t.Long: (None, 0x55, ">b"),
+}
+_VARIABLE: dict[Any, tuple[int, int]] = {bytes: (0xA0, 0xB0), str: (0xA1, 0xB1), t.Symbol: (0xA3, 0xB3)}
+_ELEMENT_TYPES: dict[str, Any] = {
     **{kind.amqp_type: kind for kind in (*(kind for kind in _FIXED if kind is not float), *_OPAQUE)},
     "double": float,
     "binary": bytes,
     "string": str,
     "symbol": t.Symbol,
 }
+
+
+def mostly_shortest(choice: random.Random, share: float) -> Choose:
+    """The usual form in that share of cases, so that fast paths are seen too; any other in the rest."""
+    return lambda forms: forms[0] if choice.random() < share else choice.choice(forms)
 
 
 def encode(value: t.Value, choose: Choose = shortest) -> bytes:
@@ -90,16 +101,32 @@ def _forms(value: t.Value, choose: Choose) -> list[tuple[int, bytes]]:
         raw = value if kind is bytes else value.encode("utf-8", "surrogateescape")
         return _sized(narrow, wide, b"", raw)
     if kind in (tuple, list):
-        items = [encode(item, choose) for item in value]
-        return [*([(0x45, b"")] if not items else []), *_counted(0xC0, 0xD0, len(items), b"".join(items))]
+        return _list_forms([encode(item, choose) for item in value])
     if kind in (t.Map, dict):
-        parts = [encode(part, choose) for pair in t.Map(value) for part in pair]
-        return _counted(0xC1, 0xD1, len(parts), b"".join(parts))
+        return _map_forms([encode(part, choose) for pair in t.Map(value) for part in pair])
     if kind is t.Array:
         return _counted(0xE0, 0xF0, len(value.items), _array_body(value, choose))
     if kind is t.Described:
         return [(0x00, encode(value.descriptor, choose) + encode(value.value, choose))]
     raise AssertionError(f"no AMQP type: {value!r}")
+
+
+def encode_list(items: list[bytes], choose: Choose) -> bytes:
+    """A list of values that are encoded already."""
+    return choose([bytes((code,)) + body for code, body in _list_forms(items)])
+
+
+def encode_map(parts: list[bytes], choose: Choose) -> bytes:
+    """A map of keys and values, one after the other, that are encoded already."""
+    return choose([bytes((code,)) + body for code, body in _map_forms(parts)])
+
+
+def _list_forms(items: list[bytes]) -> list[tuple[int, bytes]]:
+    return [*([] if items else [(0x45, b"")]), *_counted(0xC0, 0xD0, len(items), b"".join(items))]
+
+
+def _map_forms(parts: list[bytes]) -> list[tuple[int, bytes]]:
+    return _counted(0xC1, 0xD1, len(parts), b"".join(parts))
 
 
 def _sized(narrow: int, wide: int, prefix: bytes, raw: bytes) -> list[tuple[int, bytes]]:
@@ -161,19 +188,19 @@ _SECTION_SYMBOLS = {
 }
 
 
-def encode_message(message: m.Message, choose: Choose = shortest) -> bytes:
-    """A message in the forms that `choose` picks, section descriptors too: small, full or symbolic."""
-    return b"".join(_section(code, value, choose) for code, value in _sections(message))
+def encode_message(message: m.Message, choose: Choose = shortest, describe: Choose | None = None) -> bytes:
+    """A message in the forms that `choose` picks; `describe` picks those of the section descriptors: small, full or symbolic."""
+    return b"".join(_section(code, value, choose, describe or choose) for code, value in _sections(message))
 
 
-def _section(code: int, value: t.Value, choose: Choose) -> bytes:
+def _section(code: int, value: t.Value, choose: Choose, describe: Choose) -> bytes:
     number = [bytes((form,)) + body for form, body in _forms(t.ULong(code), choose)]
     symbol = [bytes((form,)) + body for form, body in _forms(t.Symbol(_SECTION_SYMBOLS[code]), choose)]
     if code in (0x70, 0x73):
         # A list of fields may end in nulls or leave them out.
         lists = [encode(value[:length], choose) for length in range(_last_field(value), len(value) + 1)]
-        return b"\x00" + choose(number + symbol) + choose(lists)
-    return b"\x00" + choose(number + symbol) + encode(value, choose)
+        return b"\x00" + describe(number + symbol) + choose(lists)
+    return b"\x00" + describe(number + symbol) + encode(value, choose)
 
 
 def _last_field(values: tuple[t.Value, ...]) -> int:

@@ -1,8 +1,4 @@
-"""Messages as Service Bus sends them and as nobody would, and every legal way to write them down.
-
-`encode_any_width` is an encoder of the tests' own: it takes any constructor that AMQP allows for a value, chosen by `choice`, so that
-decoders meet all of them; the package's encoder writes only one.
-"""
+"""Messages as Service Bus sends them and as nobody would, in every legal way to write them down, and responses that hold them."""
 
 from __future__ import annotations
 
@@ -12,11 +8,9 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from spark_sb_mgmt.amqp import message as m
-from spark_sb_mgmt.amqp.encode import encode_value, utf8
+from spark_sb_mgmt.amqp.encode import encode_value
 from spark_sb_mgmt.amqp.message import AmqpSequence, AmqpValue, Data, Header, Message, Properties, encode_message
 from spark_sb_mgmt.amqp.types import (
-    Array,
     Byte,
     Char,
     Decimal32,
@@ -35,84 +29,14 @@ from spark_sb_mgmt.amqp.types import (
     ULong,
     UShort,
     Value,
-    type_name,
 )
-
-_SMALL = {
-    "uint": (b"\x43", b"\x52", 0, 255),
-    "ulong": (b"\x44", b"\x53", 0, 255),
-    "int": (None, b"\x54", -128, 127),
-    "long": (None, b"\x55", -128, 127),
-}
-_FULL = {"uint": ">cI", "ulong": ">cQ", "int": ">ci", "long": ">cq"}
-_FULL_CODE = {"uint": b"\x70", "ulong": b"\x80", "int": b"\x71", "long": b"\x81"}
-_VARIABLE = {"binary": 0, "string": 1, "symbol": 3}
-
-
-def encode_any_width(value: Value, choice: Random) -> bytes:
-    kind = type_name(value)
-    if kind == "boolean":
-        return choice.choice([b"\x41" if value else b"\x42", b"\x56\x01" if value else b"\x56\x00"])
-    if kind in _SMALL:
-        zero, small, low, high = _SMALL[kind]
-        ways = [struct.pack(_FULL[kind], _FULL_CODE[kind], value)]
-        if low <= value <= high:
-            ways.append(small + (value & 0xFF).to_bytes(1, "big"))
-        if zero is not None and value == 0:
-            ways.append(zero)
-        return choice.choice(ways)
-    if kind in _VARIABLE:
-        raw = value if kind == "binary" else utf8(value)
-        wide = len(raw) > 255 or choice.random() < 0.3
-        code = (0xB0 if wide else 0xA0) | _VARIABLE[kind]
-        return bytes((code,)) + len(raw).to_bytes(4 if wide else 1, "big") + raw
-    if kind == "list":
-        return _compound(0xC0, [encode_any_width(item, choice) for item in value], choice)
-    if kind == "map":
-        return _compound(0xC1, [encode_any_width(part, choice) for pair in value for part in pair], choice)
-    if kind == "described":
-        return b"\x00" + encode_any_width(value.descriptor, choice) + encode_any_width(value.value, choice)
-    return encode_value(value)
-
-
-def _compound(narrow: int, items: list[bytes], choice: Random) -> bytes:
-    body = b"".join(items)
-    if narrow == 0xC0 and not items and choice.random() < 0.5:
-        return b"\x45"
-    if len(items) > 255 or len(body) > 254 or choice.random() < 0.3:
-        return bytes((narrow + 0x10,)) + struct.pack(">II", len(body) + 4, len(items)) + body
-    return bytes((narrow, len(body) + 1, len(items))) + body
+from tests.amqp import reference
+from tests.amqp.strategies import arrays
 
 
 def encode_message_any_width(message: Message, choice: Random) -> bytes:
-    """The message with constructors and section descriptors of any legal form."""
-    sections: list[tuple[int, str, Value]] = []
-    for code, name in m.SECTION_NAMES.items():
-        if code in (m.DATA, m.AMQP_SEQUENCE, m.AMQP_VALUE):
-            continue
-        value = getattr(message, name.replace("-", "_"))
-        if isinstance(value, (Header, Properties)):
-            listed = [m.as_field(value, field, kind, getattr(value, field.replace("-", "_"))) for field, kind in value.FIELDS]
-            while listed and listed[-1] is None and choice.random() < 0.8:
-                listed.pop()
-            sections.append((code, f"amqp:{name}:list", tuple(listed)))
-        elif value is not None:
-            sections.append((code, f"amqp:{name}:map", value))
-    body = message.body
-    if isinstance(body, Data):
-        sections += [(m.DATA, "amqp:data:binary", section) for section in body.sections]
-    elif isinstance(body, AmqpSequence):
-        sections += [(m.AMQP_SEQUENCE, "amqp:amqp-sequence:list", section) for section in body.sections]
-    elif isinstance(body, AmqpValue):
-        sections.append((m.AMQP_VALUE, "amqp:amqp-value:*", body.value))
-    sections.sort(key=lambda section: section[0])
-    parts = []
-    for code, symbol, value in sections:
-        # Mostly as everybody writes it, or the fast path would never be seen.
-        plain = choice.random() < 0.95
-        descriptor = b"\x53" + bytes((code,)) if plain else choice.choice([b"\x80" + code.to_bytes(8, "big"), encode_value(Symbol(symbol))])
-        parts.append(b"\x00" + descriptor + encode_any_width(value, choice))
-    return b"".join(parts)
+    """The message with constructors and section descriptors of any legal form; mostly the usual ones, or no fast path would be seen."""
+    return reference.encode_message(message, reference.mostly_shortest(choice, 0.5), reference.mostly_shortest(choice, 0.93))
 
 
 _int64 = st.integers(-(2**63), 2**63 - 1)
@@ -145,29 +69,13 @@ scalars: st.SearchStrategy[Value] = st.one_of(
 )
 
 
-def _arrays(items: st.SearchStrategy[Value]) -> st.SearchStrategy[Array]:
-    plain = st.one_of(
-        st.builds(Array, st.just("long"), st.lists(_int64, max_size=4)),
-        st.builds(Array, st.just("ubyte"), st.lists(st.integers(0, 255), max_size=4)),
-        st.builds(Array, st.just("string"), st.lists(_texts, max_size=3)),
-        st.builds(Array, st.just("symbol"), st.lists(_texts.map(Symbol), max_size=3)),
-        st.builds(Array, st.just("uuid"), st.lists(st.uuids(), max_size=3)),
-        st.builds(Array, st.just("boolean"), st.lists(st.booleans(), max_size=3)),
-        st.builds(Array, st.just("null"), st.lists(st.none(), max_size=3)),
-        st.builds(Array, st.just("double"), st.lists(st.floats(allow_nan=False), max_size=3)),
-        st.builds(Array, st.just("timestamp"), st.lists(_int64, max_size=3), st.just(Symbol("d"))),
-    )
-    nested = st.builds(Array, st.just("list"), st.lists(st.lists(items, max_size=3).map(tuple), max_size=3))
-    return plain | nested | st.builds(Array, st.just("array"), st.lists(plain, max_size=3))
-
-
 values: st.SearchStrategy[Value] = st.recursive(
     scalars,
     lambda inner: st.one_of(
         st.lists(inner, max_size=4).map(tuple),
         st.lists(st.tuples(inner, inner), max_size=3).map(Map),
         st.builds(Described, st.integers(0, 2**64 - 1).map(ULong) | any_text.map(Symbol), inner),
-        _arrays(inner),
+        arrays(2),
     ),
     max_leaves=8,
 )
@@ -239,6 +147,7 @@ messages = st.builds(
 def response(wires: list[bytes], tokens: list[UUID | None] | None = None, choice: Random | None = None) -> bytes:
     """The answer to a peek or receive that holds these encoded messages."""
     choice = choice or Random(1)
+    choose = reference.mostly_shortest(choice, 0.5)
     entries = []
     for index, wire in enumerate(wires):
         pairs: list[tuple[Value, Value]] = [("message", wire)]
@@ -249,7 +158,7 @@ def response(wires: list[bytes], tokens: list[UUID | None] | None = None, choice
             body = encode_value("message") + b"\xb0" + len(wire).to_bytes(4, "big") + wire
             entries.append(b"\xd1" + struct.pack(">II", len(body) + 4, 2) + body)
         else:
-            entries.append(encode_any_width(Map(pairs), choice))
+            entries.append(reference.encode(Map(pairs), choose))
     envelope = Message(properties=Properties(correlation_id="1"), application_properties=Map([("statusCode", Int(200))]))
-    body = _compound(0xC1, [encode_value("messages"), _compound(0xC0, entries, choice)], choice)
+    body = reference.encode_map([encode_value("messages"), reference.encode_list(entries, choose)], choose)
     return encode_message(envelope) + b"\x00\x53\x77" + body

@@ -9,21 +9,34 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from spark_sb_mgmt.amqp import arrow_decode
-from spark_sb_mgmt.amqp.arrow_decode import Messages, decode_located, decode_responses, decode_scalar, locate
+from spark_sb_mgmt.amqp.arrow_decode import decode_located, decode_responses, decode_scalar, find_fields
 from spark_sb_mgmt.amqp.columns import COLUMNS, DEFAULT_COLUMNS, schema
 from spark_sb_mgmt.amqp.encode import encode_value
-from spark_sb_mgmt.amqp.lockstep import Views, Walk
+from spark_sb_mgmt.amqp.lockstep import PADDING, Views
 from spark_sb_mgmt.amqp.message import AmqpSequence, AmqpValue, Data, Header, Message, Properties, encode_message
+from spark_sb_mgmt.amqp.messages import Messages, locate
+from spark_sb_mgmt.amqp.native import native_module
 from spark_sb_mgmt.amqp.types import Int, Long, Map, Short, Symbol, Timestamp, UInt, ULong
 from spark_sb_mgmt.errors import DecodeError
 from tests.amqp import shapes
 
 ALL = tuple(COLUMNS)
 TOKEN = UUID("03020100-0504-0706-0809-0a0b0c0d0e0f")
+
+
+@pytest.fixture(params=["native", "numpy"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Everything here holds for the compiled fields and for those by numpy; that one was not built is a failure, not a skip."""
+    assert native_module() is not None
+    if request.param == "numpy":
+        monkeypatch.setenv("SBMGMT_NATIVE", "0")
+    assert (native_module() is not None) == (request.param == "native")
+    found: str = request.param
+    return found
 
 
 def row(message: Message, *, token: UUID | None = None, entity: str | None = "orders") -> dict[str, object]:
@@ -45,7 +58,7 @@ def same(fast: pa.RecordBatch, scalar: pa.RecordBatch) -> bool:
     return True
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(shapes.messages, min_size=1, max_size=6),
     st.integers(0, 2**32),
@@ -67,7 +80,7 @@ def test_lock_step_equals_scalar_message_by_message(messages: list[Message], see
     assert same(decode_located(located, names, entity="q"), decode_scalar(located, names, entity="q"))
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(shapes.messages, min_size=1, max_size=3), st.integers(0, 2**32), st.sampled_from([DEFAULT_COLUMNS, ("body",)]))
 def test_damaged_messages_give_the_same_rows_or_the_same_error(messages: list[Message], seed: int, names: tuple[str, ...]) -> None:
     choice = Random(seed)
@@ -111,8 +124,7 @@ def test_usual_messages_do_not_need_the_scalar_decoder() -> None:
         for index in range(100)
     ]
     located = locate([shapes.response([encode_message(message) for message in messages])])
-    walk = Walk(Views(located.buffer), located.start, located.end)
-    assert not walk.run(range(0x70, 0x79)).slow.any()
+    assert not find_fields(located, DEFAULT_COLUMNS).slow.any()
 
 
 def test_every_column_of_a_full_message() -> None:
@@ -342,11 +354,12 @@ def test_a_damaged_messages_list_is_one_clear_error(damage: object, problem: str
 
 
 def test_more_bytes_than_one_batch_can_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_decode, "MAX_BATCH_BYTES", 100)
+    monkeypatch.setattr("spark_sb_mgmt.amqp.messages.MAX_BATCH_BYTES", 100)
     with pytest.raises(ValueError, match="give fewer at once"):
         decode_responses([bytes(101)])
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(2**32 - 1)
 @given(st.integers(129, 2**32 - 1))
 def test_a_count_of_billions_is_no_loop(count: int) -> None:
@@ -364,8 +377,6 @@ def _typed(value: object) -> dict[str, str | None]:
 
 
 def test_numpy_sees_unaligned_numbers_as_they_are() -> None:
-    from spark_sb_mgmt.amqp.lockstep import PADDING
-
     views = Views(b"\x00\x01\x02\x03\x04\x05\x06\x07\x08" + PADDING)
     assert views.u32[np.array([1])][0] == 0x01020304
     assert views.read(0x81, np.array([1])).tolist() == [0x0102030405060708]  # type: ignore[union-attr]

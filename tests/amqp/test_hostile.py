@@ -15,7 +15,7 @@ from spark_sb_mgmt.amqp.encode import encode_value
 from spark_sb_mgmt.amqp.message import Data, Message, decode_message, encode_message
 from spark_sb_mgmt.amqp.types import Array, Described, Map, Symbol, Value
 from spark_sb_mgmt.errors import DecodeError
-from tests.amqp import shapes
+from tests.amqp import reference, shapes, strategies
 
 # What Python makes of one byte at the worst: a tuple slot and an object of its own.
 MEMORY_MULTIPLE = 64
@@ -46,6 +46,20 @@ def test_a_scalar_cut_off_anywhere_is_an_error(value: Value) -> None:
         refused(decode_single, wire[:length])
 
 
+@given(strategies.values(), strategies.variant_choices(), st.integers(0, 10**6), st.integers(0, 255))
+def test_what_still_decodes_after_damage_is_a_value_that_can_be_written_again(
+    value: Value, choose: reference.Choose, position: int, byte: int
+) -> None:
+    wire = bytearray(reference.encode(value, choose))
+    wire[position % len(wire)] = byte
+    try:
+        found = decode_single(bytes(wire))
+    except DecodeError as problem:
+        assert 0 <= problem.offset <= len(wire)  # noqa: PT017
+    else:
+        assert encode_value(decode_single(encode_value(found))) == encode_value(found)
+
+
 @settings(max_examples=500)
 @given(st.binary(max_size=200))
 def test_random_bytes_decode_or_are_refused(wire: bytes) -> None:
@@ -57,9 +71,9 @@ def test_random_bytes_decode_or_are_refused(wire: bytes) -> None:
 
 
 @settings(max_examples=300)
-@given(shapes.messages, st.data())
-def test_damaged_messages_decode_or_are_refused(message: Message, data: st.DataObject) -> None:
-    wire = bytearray(encode_message(message))
+@given(shapes.messages, strategies.variant_choices(), st.data())
+def test_damaged_messages_decode_or_are_refused(message: Message, choose: reference.Choose, data: st.DataObject) -> None:
+    wire = bytearray(reference.encode_message(message, choose))
     for _ in range(data.draw(st.integers(1, 4))):
         if wire:
             wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
@@ -90,6 +104,9 @@ def test_damaged_messages_decode_or_are_refused(message: Message, data: st.DataO
         ("e00100", "element constructor of an array"),
         ("e0020100", "ends where a value must start"),
         ("e0020199", "unknown constructor 0x99"),
+        ("e0050100405005", "described by null"),
+        ("e009010053010053025005", "described twice"),
+        ("e0022140", "an array of 33 elements without bytes"),
         ("5602", "a boolean byte is 0 or 1, not 2"),
         ("01", "unknown constructor 0x01"),
         ("ff", "unknown constructor 0xff"),
@@ -146,6 +163,12 @@ def test_as_deep_as_the_limit_is_read() -> None:
     assert decode_single(encode_value(value)) == value
 
 
+def _array_value(constructor: int, element: bytes, count: int) -> bytes:
+    """A message whose body is an array of that element, so many times."""
+    items = bytes((constructor,)) + element * count
+    return b"\x00\x53\x77\xf0" + (4 + len(items)).to_bytes(4, "big") + count.to_bytes(4, "big") + items
+
+
 @pytest.mark.parametrize(
     "wire",
     [
@@ -156,8 +179,19 @@ def test_as_deep_as_the_limit_is_read() -> None:
         b"\x00\x53\x77\xd0" + (4 + 500_000).to_bytes(4, "big") + (250_000).to_bytes(4, "big") + b"\xa3\x00" * 250_000,
         b"\x00\x53\x77\xd0" + (4 + 500_000).to_bytes(4, "big") + (125_000).to_bytes(4, "big") + b"\xc0\x02\x01\x40" * 125_000,
         b"\x00\x53\x77\xf0" + (5 + 500_000).to_bytes(4, "big") + (500_000).to_bytes(4, "big") + b"\x50" + b"\x05" * 500_000,
+        _array_value(0xA3, b"\x00", 500_000),
+        _array_value(0xA3, b"\x01\xff", 250_000),
+        _array_value(0xC1, b"\x01\x00", 250_000),
+        _array_value(0xE0, b"\x02\x20\x40", 150_000),
+        _array_value(0xE0, b"\x02\x20\x44", 150_000),
+        _array_value(0xC0, b"\x02\x01\x45", 150_000),
+        _array_value(0x54, b"\x85", 500_000),
     ],
-    ids=["data sections", "sequence sections", "empty lists", "small ints", "empty symbols", "lists of null", "array of ubyte"],
+    ids=[
+        *("data sections", "sequence sections", "empty lists", "small ints", "empty symbols", "lists of null", "array of ubyte"),
+        *("array of empty symbols", "array of short symbols", "array of empty maps", "array of arrays of null"),
+        *("array of arrays of ulong0", "array of lists of list0", "array of small ints"),
+    ],
 )
 def test_memory_stays_within_a_multiple_of_the_input(wire: bytes) -> None:
     tracemalloc.start()

@@ -6,6 +6,7 @@ ours also finds the messages in the responses and builds every column.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from random import Random
@@ -14,10 +15,12 @@ from uuid import UUID
 import proton
 from azure.servicebus._pyamqp._decode import decode_payload
 
-from spark_sb_mgmt.amqp.arrow_decode import decode_responses, decode_scalar, locate
+from spark_sb_mgmt.amqp.arrow_decode import decode_responses, decode_scalar
 from spark_sb_mgmt.amqp.columns import DEFAULT_COLUMNS
 from spark_sb_mgmt.amqp.encode import encode_described, encode_list, encode_map, encode_value
 from spark_sb_mgmt.amqp.message import AMQP_VALUE, AmqpValue, Data, Header, Message, Properties, encode_message
+from spark_sb_mgmt.amqp.messages import locate
+from spark_sb_mgmt.amqp.native import native_module
 from spark_sb_mgmt.amqp.types import Int, Long, Map, Symbol, Timestamp, ULong, Value
 from tests.bench.figures import Figure
 
@@ -113,7 +116,17 @@ def decode_each_with_azure(wires: list[bytes]) -> None:
         decode_payload(memoryview(wire))
 
 
+def decode_by_numpy(responses: list[bytes]) -> None:
+    """Without the compiled part: what a cluster has that got the package as plain Python."""
+    os.environ["SBMGMT_NATIVE"] = "0"
+    try:
+        decode_responses(responses, DEFAULT_COLUMNS, entity="orders")
+    finally:
+        del os.environ["SBMGMT_NATIVE"]
+
+
 def run() -> Iterator[Figure]:
+    yield Figure("decode", "compiled part is there (1) or not (0)", float(native_module() is not None))
     choice = Random(1)
     for size, label in ((100, "100 B"), (1_024, "1 KB"), (16_384, "16 KB")):
         for shape in ("uniform", "mixed"):
@@ -123,6 +136,7 @@ def run() -> Iterator[Figure]:
             located = locate(responses)
             ways: dict[str, Callable[[], object]] = {
                 "ours": lambda responses=responses: decode_responses(responses, DEFAULT_COLUMNS, entity="orders"),  # type: ignore[misc]
+                "ours, numpy": lambda responses=responses: decode_by_numpy(responses),  # type: ignore[misc]
                 "ours, 4 columns": lambda responses=responses: decode_responses(responses, FEW_COLUMNS),  # type: ignore[misc]
                 "azure-servicebus": lambda wires=wires: decode_each_with_azure(wires),  # type: ignore[misc]
                 "proton.Message": lambda wires=wires: decode_each_with_proton(wires),  # type: ignore[misc]
@@ -136,6 +150,7 @@ def run() -> Iterator[Figure]:
                 yield Figure(case, f"{name}: us per message", time_taken / BATCH * 1e6)
             target = {("1 KB", "uniform"): (8.0, 15.0), ("1 KB", "mixed"): (5.0, None)}.get((label, shape), (None, None))
             yield Figure(case, "azure-servicebus / ours", taken["azure-servicebus"] / taken["ours"], target[0])
+            yield Figure(case, "azure-servicebus / ours, numpy", taken["azure-servicebus"] / taken["ours, numpy"])
             yield Figure(case, "proton.Message / ours", taken["proton.Message"] / taken["ours"], target[1])
             few = 2.0 if (label, shape) == ("1 KB", "uniform") else None
             yield Figure(case, "ours, all columns / 4 columns", taken["ours"] / taken["ours, 4 columns"], few)

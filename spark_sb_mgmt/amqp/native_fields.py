@@ -1,0 +1,71 @@
+"""The fields of many messages by compiled code: what `_native.c` found, as Arrow columns over its buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_sb_mgmt.amqp import arrow_build as build
+from spark_sb_mgmt.amqp import message as m
+from spark_sb_mgmt.amqp.columns import BODY_TYPES, COLUMNS, FIELD_OF_TEXT, sections_of
+from spark_sb_mgmt.amqp.lockstep import Ints, Mask
+from spark_sb_mgmt.amqp.messages import Messages
+
+_BODY_COLUMNS = {"body", "body_type"}
+
+
+class NativeFields:
+    def __init__(self, native: ModuleType, messages: Messages, names: Sequence[str]) -> None:
+        self.native = native
+        self.count = len(messages)
+        sections = sections_of(names)
+        bits = sum(1 << (section - m.HEADER) for section in sections)
+        slow, self._integers, self._texts, self._map, self._body = native.decode(
+            messages.buffer,
+            np.ascontiguousarray(messages.start, np.int64),
+            np.ascontiguousarray(messages.end, np.int64),
+            bits,
+            sum(1 << native.TEXTS.index(FIELD_OF_TEXT[name]) for name in names if name in FIELD_OF_TEXT),
+            # Numbers cost next to nothing; which of them a column needs is the columns' own affair.
+            (1 << len(native.INTEGERS)) - 1,
+            "application_properties" in names,
+            not _BODY_COLUMNS.isdisjoint(names),
+        )
+        self.slow: Mask = np.frombuffer(slow, np.bool_).copy()
+
+    def text(self, name: str) -> pa.Array:
+        return _array(pa.string(), self._texts[name])
+
+    def integer(self, name: str) -> tuple[Ints, Mask]:
+        index = self.native.INTEGERS.index(name)
+        values, valid = self._integers
+        return (
+            np.frombuffer(values, np.int64, self.count, index * self.count * 8),
+            np.frombuffer(valid, np.bool_, self.count, index * self.count),
+        )
+
+    def application_properties(self) -> pa.Array:
+        kind = COLUMNS["application_properties"].type
+        valid, offsets, keys, values = self._map
+        entries = pa.StructArray.from_arrays(
+            [_array(pa.string(), keys), _array(pa.string(), values)], fields=[kind.key_field, kind.item_field]
+        )
+        return pa.Array.from_buffers(kind, self.count, [pa.py_buffer(valid), pa.py_buffer(offsets)], children=[entries])
+
+    def body(self) -> pa.Array:
+        section, offsets, data = self._body
+        valid = np.packbits(np.frombuffer(section, np.uint8) > 0, bitorder="little")
+        return pa.Array.from_buffers(pa.binary(), self.count, [pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(data)])
+
+    def body_type(self) -> pa.Array:
+        section = np.frombuffer(self._body[0], np.uint8)
+        return build.names(np.maximum(section, m.DATA) - np.uint8(m.DATA), section > 0, BODY_TYPES)
+
+
+def _array(kind: pa.DataType, column: tuple[int, Any, Any, Any]) -> pa.Array:
+    count, valid, offsets, data = column
+    return pa.Array.from_buffers(kind, count, [pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(data)])
