@@ -12,6 +12,8 @@ PEERS := tests/peers
 # Stamps: written when the installation is complete, out of date when what it was made from changes.
 INSTALLED := $(VENV)/.installed
 COMPAT_INSTALLED := $(COMPAT)/.installed
+FUZZ := .venv-fuzz
+FUZZ_INSTALLED := $(FUZZ)/.installed
 PEERS_INSTALLED := $(PEERS)/node_modules/.installed
 
 # Spark's own log settings for the commands below.
@@ -25,7 +27,7 @@ unexport SPARK_HOME PYTHONPATH
 with_java = JAVA_HOME=$$($(PYTHON) scripts/prerequisites.py java $(1)) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-python test-compat demo bench lint format setup peers python clean
+.PHONY: help fuzz test test-python test-compat demo bench lint format setup peers python clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +48,11 @@ demo: $(INSTALLED) ## Set up and show what works today
 bench: $(INSTALLED) ## Run the benchmarks: a table and one JSON line per figure
 	@$(BIN)/python -m tests.bench
 
+fuzz: $(FUZZ_INSTALLED) ## Fuzz the decoders for ten minutes (not part of test)
+	for target in value message batch responses columns; do \
+		$(FUZZ)/bin/python -m tests.fuzz.fuzz_decode $$target -max_total_time=120 -timeout=10 -rss_limit_mb=4096 || exit 1; \
+	done
+
 lint: $(INSTALLED) ## Check style, formatting and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -58,7 +65,7 @@ format: $(INSTALLED) ## Mend style and formatting
 setup: $(INSTALLED) $(COMPAT_INSTALLED) $(PEERS_INSTALLED) ## Install everything the other commands need
 
 clean: ## Remove everything the other commands made
-	rm -rf $(VENV) .venv-compat $(PEERS)/node_modules build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache \
+	rm -rf $(VENV) $(FUZZ) .venv-compat $(PEERS)/node_modules build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache \
 		spark-warehouse metastore_db derby.log artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -76,6 +83,12 @@ $(INSTALLED): pyproject.toml | python
 $(COMPAT_INSTALLED): | $(INSTALLED)
 	rm -rf $(COMPAT)
 	$(BIN)/python -m pip install --quiet --no-deps --target $(COMPAT) 'pyspark==$(COMPAT_SPARK).*'
+	@touch $@
+
+# atheris comes for few versions of Python, so it does not stand in the way of the rest.
+$(FUZZ_INSTALLED): pyproject.toml | python
+	$(PYTHON) -m venv $(FUZZ)
+	$(FUZZ)/bin/python -m pip install --quiet 'atheris>=3,<4' --editable .
 	@touch $@
 
 peers: $(PEERS_INSTALLED)
