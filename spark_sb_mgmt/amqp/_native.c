@@ -489,8 +489,8 @@ typedef struct {
     int64_t *numbers;
     uint8_t *number_valid;
     Texts text[TEXT_COUNT], keys, values;
-    /* Bodies are most of the bytes: they are copied once, into the object that Arrow will hold. */
-    PyObject *bodies;
+    /* Bodies are most of the bytes: they are copied once, into a buffer of Arrow's own with room for all of them. */
+    Py_buffer bodies;
     Py_ssize_t bodies_size;
     int32_t *body_offsets;
     int32_t *map_offsets;
@@ -520,7 +520,11 @@ static int emit(Job *job, Py_ssize_t index, const Row *row) {
         job->body_section[index] = (uint8_t)row->body;
         if (row->body) {
             size_t length = (size_t)(row->body_end - row->body_start);
-            memcpy(PyBytes_AS_STRING(job->bodies) + job->bodies_size, b + row->body_start, length);
+            if (length > (size_t)(job->bodies.len - job->bodies_size)) {
+                PyErr_SetString(PyExc_ValueError, "the buffer for the bodies is too small");
+                return 0;
+            }
+            memcpy((char *)job->bodies.buf + job->bodies_size, b + row->body_start, length);
             job->bodies_size += (Py_ssize_t)length;
         }
         job->body_offsets[index + 1] = (int32_t)job->bodies_size;
@@ -564,18 +568,6 @@ static int run(Job *job) {
 
 static int job_open(Job *job) {
     size_t count = (size_t)job->count;
-    Py_ssize_t total = 0;
-    if (job->body) {
-        const int64_t *start = job->start.buf, *end = job->end.buf;
-        for (Py_ssize_t i = 0; i < job->count; i++) {
-            if (start[i] < 0 || start[i] > end[i] || end[i] > job->buffer.len) continue; /* run() refuses it */
-            if (end[i] - start[i] > INT32_MAX - total) {
-                PyErr_SetString(PyExc_ValueError, "the bodies are larger than Arrow's 32-bit offsets reach: give fewer responses at once");
-                return 0;
-            }
-            total += (Py_ssize_t)(end[i] - start[i]);
-        }
-    }
     job->slow = PyMem_Calloc(count + 1, 1);
     job->numbers = PyMem_Calloc(count * INTEGER_COUNT + 1, sizeof(int64_t));
     job->number_valid = PyMem_Calloc(count * INTEGER_COUNT + 1, 1);
@@ -591,8 +583,7 @@ static int job_open(Job *job) {
     }
     if (ready && job->body) {
         job->body_offsets = PyMem_Calloc(count + 1, sizeof(int32_t));
-        job->bodies = PyBytes_FromStringAndSize(NULL, total);
-        ready = job->body_offsets && job->bodies;
+        ready = job->body_offsets != NULL;
     }
     return ready;
 }
@@ -602,7 +593,7 @@ static void job_close(Job *job) {
     texts_close(&job->keys);
     texts_close(&job->values);
     PyMem_Free(job->body_offsets);
-    Py_XDECREF(job->bodies);
+    if (job->bodies.obj) PyBuffer_Release(&job->bodies);
     PyMem_Free(job->slow);
     PyMem_Free(job->numbers);
     PyMem_Free(job->number_valid);
@@ -643,9 +634,9 @@ static PyObject *job_result(Job *job) {
     }
     if (job->body) {
         Py_DECREF(body);
-        body = _PyBytes_Resize(&job->bodies, job->bodies_size) == 0 ? Py_BuildValue(
-            "y#y#O", (const char *)job->body_section, count, (const char *)job->body_offsets,
-            (count + 1) * (Py_ssize_t)sizeof(int32_t), job->bodies) : NULL;
+        body = Py_BuildValue(
+            "y#y#n", (const char *)job->body_section, count, (const char *)job->body_offsets,
+            (count + 1) * (Py_ssize_t)sizeof(int32_t), job->bodies_size);
     }
     PyObject *result = NULL;
     if (integers && map && body)
@@ -661,14 +652,20 @@ static PyObject *decode(PyObject *self, PyObject *args) {
     (void)self;
     Job job;
     memset(&job, 0, sizeof job);
-    if (!PyArg_ParseTuple(args, "y*y*y*IIIpp", &job.buffer, &job.start, &job.end, &job.sections, &job.texts, &job.integers, &job.map,
-                          &job.body))
+    PyObject *bodies;
+    if (!PyArg_ParseTuple(args, "y*y*y*IIIpO", &job.buffer, &job.start, &job.end, &job.sections, &job.texts, &job.integers, &job.map,
+                          &bodies))
         return NULL;
+    job.body = bodies != Py_None;
+    if (job.body && PyObject_GetBuffer(bodies, &job.bodies, PyBUF_WRITABLE) < 0) {
+        job_close(&job);
+        return NULL;
+    }
     job.count = job.start.len / (Py_ssize_t)sizeof(int64_t);
     PyObject *result = NULL;
     if (job.end.len != job.start.len || job.start.len % (Py_ssize_t)sizeof(int64_t)) {
         PyErr_SetString(PyExc_ValueError, "start and end must be as many 64-bit numbers");
-    } else if (job.buffer.len > INT32_MAX) {
+    } else if (job.buffer.len > INT32_MAX || job.bodies.len > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "the buffer is larger than Arrow's 32-bit offsets reach");
     } else if (!job_open(&job)) {
         if (!PyErr_Occurred()) PyErr_NoMemory();
@@ -708,8 +705,9 @@ static PyMethodDef methods[] = {
     {"entries", entries, METH_VARARGS,
      "entries(response, at, stop, count): where the entries of a messages list start, and last where it ends, as 64-bit numbers; or None."},
     {"decode", decode, METH_VARARGS,
-     "decode(buffer, start, end, sections, texts, integers, map, body): the columns of the messages that lie in buffer from start to end.\n"
-     "sections, texts and integers are sets of bits: section code - 0x70, index in TEXTS, index in INTEGERS."},
+     "decode(buffer, start, end, sections, texts, integers, map, bodies): the columns of the messages that lie in buffer from start to end.\n"
+     "sections, texts and integers are sets of bits: section code - 0x70, index in TEXTS, index in INTEGERS; bodies is a\n"
+     "writable buffer with room for all bodies, or None where nobody asked for them."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -7,7 +7,7 @@ counted or allocated, so that an error costs no more than the input and always n
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from struct import Struct
 from typing import NoReturn
 from uuid import UUID
@@ -47,8 +47,7 @@ _new = int.__new__
 
 def decode_value(buffer: bytes, offset: int = 0, end: int | None = None) -> tuple[Value, int]:
     """The value that starts at `offset`, and the offset after it."""
-    end = len(buffer) if end is None else end
-    return _value(buffer, offset, end, 0)
+    return _value(buffer, offset, len(buffer) if end is None else end, 0)
 
 
 def decode_single(buffer: bytes) -> Value:
@@ -119,6 +118,18 @@ def _integer(kind: type[int], code: str) -> _Reader:
     return read
 
 
+def _byte(kind: type[int], code: str) -> _Reader:
+    """An integer of one byte: its 256 values are made once and shared."""
+    table, name = [_new(kind, value) for (value,) in Struct(code).iter_unpack(bytes(range(256)))], kind.__name__.lower()
+
+    def read(buffer: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
+        if at >= end:
+            _short(name, at, 1, end)
+        return table[buffer[at]], at + 1
+
+    return read
+
+
 def _fixed(name: str, width: int, make: Callable[[bytes], Value]) -> _Reader:
     def read(buffer: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
         after = at + width
@@ -144,27 +155,51 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-_NO_SYMBOL = Symbol("")
+@lru_cache(maxsize=1024)
+def _short_symbol(raw: bytes) -> Symbol:
+    return Symbol(raw, "utf-8", "surrogateescape")
 
 
 def _symbol(raw: bytes) -> Symbol:
-    # Python shares the empty str, but makes a new object for each empty Symbol: 100 bytes for one on the wire.
-    return Symbol(raw, "utf-8", "surrogateescape") if raw else _NO_SYMBOL
+    # Symbols are names, and the same few come again with every message; only short ones are kept, so that nobody can fill the memory.
+    return _short_symbol(raw) if len(raw) <= 64 else Symbol(raw, "utf-8", "surrogateescape")
 
 
-def _variable(name: str, size_width: int, make: Callable[[bytes], Value]) -> _Reader:
-    narrow = size_width == 1
-
+def _variable_8(name: str, make: Callable[[bytes], Value]) -> _Reader:
     def read(buffer: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
-        start = at + size_width
-        if start > end:
-            _short(f"the size of a {name}", at, size_width, end)
-        after = start + (buffer[at] if narrow else _U32(buffer, at)[0])
+        if at >= end:
+            _short(f"the size of a {name}", at, 1, end)
+        start = at + 1
+        after = start + buffer[at]
         if after > end:
             _short(name, start, after - start, end)
         return make(buffer[start:after]), after
 
     return read
+
+
+def _variable_32(name: str, make: Callable[[bytes], Value]) -> _Reader:
+    def read(buffer: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
+        start = at + 4
+        if start > end:
+            _short(f"the size of a {name}", at, 4, end)
+        after = start + _U32(buffer, at)[0]
+        if after > end:
+            _short(name, start, after - start, end)
+        return make(buffer[start:after]), after
+
+    return read
+
+
+def _string_8(buffer: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
+    """What most values are; written out, it saves a call each."""
+    if at >= end:
+        _short("the size of a string", at, 1, end)
+    start = at + 1
+    after = start + buffer[at]
+    if after > end:
+        _short("string", start, after - start, end)
+    return buffer[start:after].decode("utf-8", "surrogateescape"), after
 
 
 def _frame(buffer: bytes, at: int, end: int, width: int, what: str) -> tuple[int, int, int]:
@@ -219,7 +254,7 @@ def _map(width: int) -> _Reader:
         if count % 2:
             raise DecodeError(f"a map has an even number of items, not {count}", at)
         items = _items(buffer, start, stop, count, depth, "map")
-        return Map(zip(items[::2], items[1::2], strict=True)), stop
+        return Map.of(tuple(zip(items[::2], items[1::2], strict=True))), stop
 
     return read
 
@@ -315,20 +350,20 @@ _BY_CODE: dict[int, _Reader] = {
     c.TRUE: _constant(True),
     c.FALSE: _constant(False),
     c.BOOLEAN: _boolean,
-    c.UBYTE: _integer(UByte, ">B"),
+    c.UBYTE: _byte(UByte, ">B"),
     c.USHORT: _integer(UShort, ">H"),
     c.UINT: _integer(UInt, ">I"),
-    c.SMALL_UINT: _integer(UInt, ">B"),
+    c.SMALL_UINT: _byte(UInt, ">B"),
     c.UINT_0: _constant(UInt(0)),
     c.ULONG: _integer(ULong, ">Q"),
-    c.SMALL_ULONG: _integer(ULong, ">B"),
+    c.SMALL_ULONG: _byte(ULong, ">B"),
     c.ULONG_0: _constant(ULong(0)),
-    c.BYTE: _integer(Byte, ">b"),
+    c.BYTE: _byte(Byte, ">b"),
     c.SHORT: _integer(Short, ">h"),
     c.INT: _integer(Int, ">i"),
-    c.SMALL_INT: _integer(Int, ">b"),
+    c.SMALL_INT: _byte(Int, ">b"),
     c.LONG: _integer(Long, ">q"),
-    c.SMALL_LONG: _integer(Long, ">b"),
+    c.SMALL_LONG: _byte(Long, ">b"),
     c.FLOAT: _fixed("float", 4, Float.from_wire),
     c.DOUBLE: _fixed("double", 8, lambda raw: _double_unpack(raw)[0]),
     c.DECIMAL32: _fixed("decimal32", 4, Decimal32),
@@ -337,12 +372,12 @@ _BY_CODE: dict[int, _Reader] = {
     c.CHAR: _integer(Char, ">I"),
     c.TIMESTAMP: _integer(Timestamp, ">q"),
     c.UUID_: _fixed("uuid", 16, lambda raw: UUID(bytes=raw)),
-    c.BINARY_8: _variable("binary", 1, bytes),
-    c.BINARY_32: _variable("binary", 4, bytes),
-    c.STRING_8: _variable("string", 1, _text),
-    c.STRING_32: _variable("string", 4, _text),
-    c.SYMBOL_8: _variable("symbol", 1, _symbol),
-    c.SYMBOL_32: _variable("symbol", 4, _symbol),
+    c.BINARY_8: _variable_8("binary", bytes),
+    c.BINARY_32: _variable_32("binary", bytes),
+    c.STRING_8: _string_8,
+    c.STRING_32: _variable_32("string", _text),
+    c.SYMBOL_8: _variable_8("symbol", _symbol),
+    c.SYMBOL_32: _variable_32("symbol", _symbol),
     c.LIST_0: _constant(()),
     c.LIST_8: _list(1),
     c.LIST_32: _list(4),

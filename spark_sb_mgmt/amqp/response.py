@@ -66,7 +66,9 @@ def _list_entries(response: bytes, at: int, end: int) -> npt.NDArray[np.int64]:
             append(at)
             at = at + 5 + _U32(response, at + 1)[0] if response[at] == c.MAP_32 else skip_value(response, at, stop)
     except (IndexError, StructError):
-        raise DecodeError(f"entry {len(bounds) - 1} of the messages list is cut off", bounds[-1]) from None
+        # The entry that claimed more than there is: the last that starts inside the list.
+        cut_off = max(index for index, start in enumerate(bounds) if start < stop)
+        raise DecodeError(f"entry {cut_off} of the messages list is cut off", bounds[cut_off]) from None
     if at != stop:
         raise DecodeError(f"the {count} entries of the messages list end at byte {at}, the list itself at {stop}", bounds[-1])
     append(stop)

@@ -204,6 +204,13 @@ class Map:
         self.pairs = tuple(pairs.items()) if isinstance(pairs, Mapping) else tuple(pairs)
         self._index = None
 
+    @classmethod
+    def of(cls, pairs: tuple[tuple[Value, Value], ...]) -> Map:
+        """A map of pairs that are a tuple already: the decoder's way, which need not ask what it was given."""
+        self = cls.__new__(cls)
+        self.pairs, self._index = pairs, None
+        return self
+
     @property
     def _by_text(self) -> dict[str, Value]:
         if self._index is None:

@@ -380,3 +380,7 @@ def test_numpy_sees_unaligned_numbers_as_they_are() -> None:
     views = Views(b"\x00\x01\x02\x03\x04\x05\x06\x07\x08" + PADDING)
     assert views.u32[np.array([1])][0] == 0x01020304
     assert views.read(0x81, np.array([1])).tolist() == [0x0102030405060708]  # type: ignore[union-attr]
+
+
+def test_messages_without_a_byte_are_rows_too() -> None:
+    assert decode_responses([shapes.response([b""] * 100)], ["body", "state"]).to_pylist() == [{"body": None, "state": "active"}] * 100

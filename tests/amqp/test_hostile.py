@@ -203,6 +203,18 @@ def test_memory_stays_within_a_multiple_of_the_input(wire: bytes) -> None:
     assert peak <= MEMORY_MULTIPLE * len(wire)
 
 
+def test_an_entry_that_claims_more_than_its_response_is_the_one_named() -> None:
+    """Found by fuzzing: the error named the place where the next entry would have started, far outside the response."""
+    entry = encode_value(Map([("message", b"m" * 300)]))
+    assert entry[0] == 0xD1
+    entries = entry + b"\xd1\x00\xa3\x12\x30" + entry[5:] + entry
+    at = len(bytes.fromhex("005377d1") + bytes(8) + encode_value("messages") + b"\xd0" + bytes(8))
+    listed = encode_value("messages") + b"\xd0" + (4 + len(entries)).to_bytes(4, "big") + (3).to_bytes(4, "big") + entries
+    wire = b"\x00\x53\x77\xd1" + (4 + len(listed)).to_bytes(4, "big") + (2).to_bytes(4, "big") + listed
+    problem = refused(lambda raw: decode_responses([raw]), wire, "entry 1 of the messages list is cut off")
+    assert problem.offset == at + len(entry)
+
+
 def test_a_million_sections_are_read_or_refused_in_one_pass() -> None:
     body = decode_message(b"\x00\x53\x75\xa0\x00" * 1_000_000).body
     assert isinstance(body, Data)
