@@ -172,16 +172,16 @@ def need_java(machine: Machine, newest: int | None = None) -> str:
     home = find_java(machine, newest)
     if home is not None:
         return home
-    why = "not found in JAVA_HOME, PATH or the usual places"
+    problems = ["not found in JAVA_HOME, PATH or the usual places"]
     if machine.has_apt():
         for package in JAVA_PACKAGES:
             problem = apt_install(machine, [package])
             home = find_java(machine, newest) if problem is None else None
             if home is not None:
                 return home
-            why = problem or f"not found even after installing {package}"
+            problems.append(problem or f"not found even after installing {package}")
     raise MissingPrerequisiteError(
-        f"{java_wanted(newest)} is needed by Spark ({why}): "
+        f"{java_wanted(newest)} is needed by Spark ({'; '.join(dict.fromkeys(problems))}): "
         f"install it (Debian, Ubuntu: `apt-get install {JAVA_PACKAGES[0]}` as root) or set JAVA_HOME to it"
     )
 

@@ -62,6 +62,7 @@ class NativeFields:
     def body(self) -> pa.Array:
         section, offsets, size = self._body
         valid = np.packbits(np.frombuffer(section, np.uint8) > 0, bitorder="little")
+        assert self._bodies is not None
         data = self._bodies.slice(0, size)
         return pa.Array.from_buffers(pa.binary(), self.count, [pa.py_buffer(valid), pa.py_buffer(offsets), data])
 

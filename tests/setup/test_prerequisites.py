@@ -142,6 +142,14 @@ def test_an_installation_that_fails_is_told(fake: FakeMachine, capsys: pytest.Ca
     assert "`apt-get update` failed: E: no network" in err[-1]
 
 
+def test_each_package_that_could_not_be_installed_is_told_with_its_reason(fake: FakeMachine, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.apt(installs='case "$*" in *17*) echo "E: held back"; exit 100;; *21*) echo "E: no candidate"; exit 100;; esac')
+    status, out, err = run(fake, capsys, "java")
+    assert (status, out) == (1, "")
+    assert "openjdk-17-jre-headless` failed: E: held back" in err[-1]
+    assert "openjdk-21-jre-headless` failed: E: no candidate" in err[-1]
+
+
 def test_a_missing_compiler_is_installed_as_root_on_debian(fake: FakeMachine, capsys: pytest.CaptureFixture[str]) -> None:
     fake.apt(installs=f'case "$*" in *gcc*) printf "#!/bin/sh\\nexit 0\\n" > {fake.bin}/cc; chmod +x {fake.bin}/cc;; esac')
     (fake.bin / "printf").symlink_to("/usr/bin/printf")
