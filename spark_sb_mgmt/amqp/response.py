@@ -70,7 +70,8 @@ def _list_entries(response: bytes, at: int, end: int) -> npt.NDArray[np.int64]:
         cut_off = max(index for index, start in enumerate(bounds) if start < stop)
         raise DecodeError(f"entry {cut_off} of the messages list is cut off", bounds[cut_off]) from None
     if at != stop:
-        raise DecodeError(f"the {count} entries of the messages list end at byte {at}, the list itself at {stop}", bounds[-1])
+        last = bounds[-1] if bounds else at
+        raise DecodeError(f"the {count} entries of the messages list end at byte {at}, the list itself at {stop}", last)
     append(stop)
     return np.array(bounds, np.int64)
 

@@ -384,3 +384,10 @@ def test_numpy_sees_unaligned_numbers_as_they_are() -> None:
 
 def test_messages_without_a_byte_are_rows_too() -> None:
     assert decode_responses([shapes.response([b""] * 100)], ["body", "state"]).to_pylist() == [{"body": None, "state": "active"}] * 100
+
+
+def test_bytes_in_a_messages_list_of_no_entries_are_one_clear_error() -> None:
+    """Found by fuzzing: there is no last entry to point at."""
+    items = b"\xa1\x08messages" + b"\xd0\x00\x00\x00\x06\x00\x00\x00\x00\x40\x40"
+    with pytest.raises(DecodeError, match=r"the 0 entries of the messages list end at byte 31, the list itself at 33 \(at byte 31\)"):
+        decode_responses([b"\x00\x53\x77\xd1" + (4 + len(items)).to_bytes(4, "big") + b"\x00\x00\x00\x02" + items])
