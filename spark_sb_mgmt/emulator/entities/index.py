@@ -1,0 +1,84 @@
+"""Messages in order of sequence number: a sorted map that stays fast at a million entries.
+
+The one rule: nothing here is linear in the number of messages. Numbers arrive almost always in ascending order, leave in any order, and
+a peek starts anywhere, so the keys live in sorted chunks of bounded length and the values in a dict.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+# Long enough that the list of chunks stays short, short enough that inserting into one is a small memory move.
+CHUNK = 1024
+
+
+class SequenceIndex(Generic[T]):
+    """A map from sequence number to `T`, iterated in ascending order from any number."""
+
+    __slots__ = ("_chunks", "_items", "_last")
+
+    def __init__(self) -> None:
+        self._items: dict[int, T] = {}
+        self._chunks: list[list[int]] = []
+        # The greatest number of each chunk, to find a chunk by bisection.
+        self._last: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, sequence_number: int) -> bool:
+        return sequence_number in self._items
+
+    def get(self, sequence_number: int) -> T | None:
+        return self._items.get(sequence_number)
+
+    def add(self, sequence_number: int, item: T) -> None:
+        if sequence_number in self._items:
+            raise ValueError(f"sequence number {sequence_number} is there already")
+        self._items[sequence_number] = item
+        last = self._last
+        if not last or sequence_number > last[-1]:
+            if last and len(self._chunks[-1]) < CHUNK:
+                self._chunks[-1].append(sequence_number)
+                last[-1] = sequence_number
+            else:
+                self._chunks.append([sequence_number])
+                last.append(sequence_number)
+            return
+        at = bisect_left(last, sequence_number)
+        chunk = self._chunks[at]
+        insort(chunk, sequence_number)
+        if len(chunk) > 2 * CHUNK:
+            self._chunks[at : at + 1] = [chunk[:CHUNK], chunk[CHUNK:]]
+            last[at : at + 1] = [chunk[CHUNK - 1], chunk[-1]]
+
+    def pop(self, sequence_number: int) -> T:
+        item = self._items.pop(sequence_number)
+        at = bisect_left(self._last, sequence_number)
+        chunk = self._chunks[at]
+        del chunk[bisect_left(chunk, sequence_number)]
+        if not chunk:
+            del self._chunks[at], self._last[at]
+        else:
+            self._last[at] = chunk[-1]
+        return item
+
+    def values_from(self, sequence_number: int) -> Iterator[T]:
+        """The items at or after a number, ascending. The index must not change while the iterator is in use."""
+        items = self._items
+        at = bisect_left(self._last, sequence_number)
+        if at == len(self._chunks):
+            return
+        chunk = self._chunks[at]
+        for number in chunk[bisect_left(chunk, sequence_number) :]:
+            yield items[number]
+        for chunk in self._chunks[at + 1 :]:
+            for number in chunk:
+                yield items[number]
+
+    def values(self) -> Iterator[T]:
+        return self.values_from(-(2**63))
