@@ -73,7 +73,7 @@ python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
 		{ echo "sbmgmt set-up: Python 3.10 or newer is needed ($(PYTHON) is not): install it or say make PYTHON=/path/to/python3" >&2; exit 1; }
 
-$(INSTALLED): pyproject.toml | python
+$(INSTALLED): pyproject.toml spark_sb_mgmt/amqp/_native.c | python
 	@$(PYTHON) scripts/prerequisites.py build
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip

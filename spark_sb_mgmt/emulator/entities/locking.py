@@ -152,12 +152,13 @@ class LockingEntity(Entity):
         if self.sessions is not None and message.session_id is not None:
             self.sessions.get_or_create(message.session_id).messages.add(message.sequence_number, message)
         if message.state is MessageState.ACTIVE:
-            if message.expires_at is not None:
-                heappush(self._expiry, (message.expires_at, message.sequence_number))
-                self._context.watch(self)
             self._make_receivable(message)
 
     def _make_receivable(self, message: StoredMessage) -> None:
+        if message.expires_at is not None:
+            # Each time anew: the entry of a message is dropped when it comes to the front while the message is locked.
+            heappush(self._expiry, (message.expires_at, message.sequence_number))
+            self._context.watch(self)
         if self.sessions is None:
             heappush(self._ready, delivery_key(message.sequence_number))
             self._context.emit(MessagesAvailable(self.path))

@@ -302,6 +302,14 @@ def test_a_message_that_expires_while_it_is_locked_can_be_completed_but_does_not
     assert bodies(broker.dead.peek(0, 2)) == ["b"]
 
 
+def test_a_message_that_was_abandoned_in_time_still_expires_at_its_time() -> None:
+    broker = Broker()
+    broker.send("a", ttl=30 * SECOND)
+    broker.q.settle(tokens(broker.q.receive("link", 1)), ABANDONED)
+    broker.pass_time(30 * SECOND)
+    assert broker.q.peek(0, 1) == []
+
+
 def test_a_deferred_message_does_not_expire() -> None:
     broker = Broker()
     (number,) = broker.deferred("a", ttl=SECOND)

@@ -67,6 +67,10 @@ class ServiceBus(RuleBasedStateMachine):
         self.locks: dict[UUID, tuple[str, str]] = {}
         self.highest: dict[tuple[str, int], int] = {}
         self.work: UnitOfWork | None = None
+        # Something to work on everywhere: forty steps are few.
+        for to in TARGETS:
+            for session in SESSIONS:
+                self.send(to, session, None)
 
     # Where things are
 
@@ -235,6 +239,21 @@ class ServiceBus(RuleBasedStateMachine):
             return
         assert session is None or held.get(session, holder) == holder, "a session was taken from its holder"
         assert (lock is None) == (session is None and not waiting), "an available session was not found, or one that is not was"
+
+    @rule(holder=st.sampled_from(HOLDERS), session=st.sampled_from(SESSIONS), status=st.sampled_from([None, DispositionStatus.DEFERED]))
+    def work_on_session(self, holder: str, session: str, status: DispositionStatus | None) -> None:
+        """Lock the next message of a session and keep it, or defer it."""
+        queue = self.broker.queue("sessions")
+        try:
+            queue.accept_session(holder, session)
+        except ServiceBusFault:
+            return
+        for each in queue.receive(holder, 1, session_id=session):
+            assert each.lock_token is not None
+            if status is None:
+                self._received(queue, holder, [each], delete=False)
+            else:
+                queue.settle([each.lock_token], Disposition(status))
 
     @rule(holder=st.sampled_from(HOLDERS), messages=st.booleans())
     def holder_goes(self, holder: str, messages: bool) -> None:
