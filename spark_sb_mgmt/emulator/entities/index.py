@@ -76,8 +76,8 @@ class SequenceIndex(Generic[T]):
         chunk = self._chunks[at]
         for number in chunk[bisect_left(chunk, sequence_number) :]:
             yield items[number]
-        for at in range(at + 1, len(self._chunks)):
-            for number in self._chunks[at]:
+        for later in range(at + 1, len(self._chunks)):
+            for number in self._chunks[later]:
                 yield items[number]
 
     def values(self) -> Iterator[T]:
