@@ -1,0 +1,62 @@
+"""Values that client, Spark side and emulator all speak of, named as the service names them.
+
+The one rule: frozen, and knowing nothing of bytes or sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SqlFilter:
+    """Messages for which an SQL expression is true."""
+
+    expression: str
+
+
+@dataclass(frozen=True)
+class TrueFilter:
+    """Every message."""
+
+
+@dataclass(frozen=True)
+class FalseFilter:
+    """No message."""
+
+
+@dataclass(frozen=True)
+class CorrelationFilter:
+    """Messages whose properties equal all that are given here. Values of `properties` are AMQP values (`spark_sb_mgmt.amqp.types`)."""
+
+    correlation_id: str | None = None
+    message_id: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    label: str | None = None
+    session_id: str | None = None
+    reply_to_session_id: str | None = None
+    content_type: str | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SqlRuleAction:
+    """Statements that change a message on its way into the subscription."""
+
+    expression: str
+
+
+RuleFilter = SqlFilter | TrueFilter | FalseFilter | CorrelationFilter
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of a subscription. `created_at`: milliseconds since the Unix epoch, None where it is not known."""
+
+    name: str
+    filter: RuleFilter
+    action: SqlRuleAction | None = None
+    created_at: int | None = None
