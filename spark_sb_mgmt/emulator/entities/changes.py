@@ -60,6 +60,19 @@ class MessageIdSeen(NamedTuple):
     time: int
 
 
+class MessageIdsKept(NamedTuple):
+    """Message ids of `entity` count for `window` milliseconds after their time. Said at every start; a journal may drop older ones."""
+
+    entity: str
+    window: int
+
+
+class RulesCleared(NamedTuple):
+    """The subscription has no rules but those that records after this one put: the configuration's count no more."""
+
+    entity: str
+
+
 class RulePut(NamedTuple):
     entity: str
     rule: SubscriptionRule
@@ -70,7 +83,18 @@ class RuleRemoved(NamedTuple):
     rule_name: str
 
 
-Change = MessageStored | MessageUpdated | MessageRemoved | NumbersIssued | SessionStateSet | MessageIdSeen | RulePut | RuleRemoved
+Change = (
+    MessageStored
+    | MessageUpdated
+    | MessageRemoved
+    | NumbersIssued
+    | SessionStateSet
+    | MessageIdSeen
+    | MessageIdsKept
+    | RulesCleared
+    | RulePut
+    | RuleRemoved
+)
 
 
 class Journal(Protocol):

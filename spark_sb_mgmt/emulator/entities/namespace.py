@@ -19,8 +19,13 @@ from spark_sb_mgmt.emulator.entities.queue import Queue
 from spark_sb_mgmt.emulator.entities.settings import QueueSettings, TopicSettings
 from spark_sb_mgmt.emulator.entities.topic import Subscription, Topic
 from spark_sb_mgmt.emulator.entities.transaction import UnitOfWork
+from spark_sb_mgmt.errors import SbMgmtError
 
 AnyEntity = Queue | Topic
+
+
+class RestoreError(SbMgmtError):
+    """The state from before the restart cannot stand in the entities as they are configured now."""
 
 
 class Namespace:
@@ -50,6 +55,9 @@ class Namespace:
         if key in self._entities:
             raise ValueError(f"two entities have the path '{entity.path}'")
         self._entities[key] = entity
+        window = entity.settings.duplicate_detection_window
+        if window is not None:
+            self._context.record(changes.MessageIdsKept(entity.path, window))
 
     def _add_queue(self, queue: Queue) -> None:
         self._add(queue)
@@ -125,6 +133,11 @@ class Namespace:
 
 def _apply(entity: AnyEntity, record: Change) -> None:
     if isinstance(record, changes.MessageStored):
+        if isinstance(entity, Queue) and entity.requires_session and record.message.session_id is None:
+            raise RestoreError(
+                f"'{entity.path}' holds message {record.message.sequence_number} without session id from before it required sessions; "
+                "configure it without RequiresSession, or under another name."
+            )
         entity.restore_message(record.message)
     elif isinstance(record, changes.MessageUpdated):
         entity.restore_update(record.sequence_number, record.state, record.delivery_count)
@@ -137,8 +150,12 @@ def _apply(entity: AnyEntity, record: Change) -> None:
     elif isinstance(record, changes.SessionStateSet):
         if isinstance(entity, Queue) and entity.requires_session:
             entity.restore_session_state(record.session_id, record.state, record.updated)
+    elif isinstance(record, changes.MessageIdsKept):
+        return  # Said by the configuration of this start.
     elif isinstance(entity, Subscription):
-        if isinstance(record, changes.RulePut):
+        if isinstance(record, changes.RulesCleared):
+            entity.restore_no_rules()
+        elif isinstance(record, changes.RulePut):
             entity.restore_rule(record.rule)
         else:
             entity.restore_rule_removal(record.rule_name)

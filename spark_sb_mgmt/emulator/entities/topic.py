@@ -11,7 +11,7 @@ from functools import cached_property
 
 from spark_sb_mgmt.amqp.message import Message, encode_message
 from spark_sb_mgmt.emulator.entities import faults
-from spark_sb_mgmt.emulator.entities.changes import RulePut, RuleRemoved
+from spark_sb_mgmt.emulator.entities.changes import RulePut, RuleRemoved, RulesCleared
 from spark_sb_mgmt.emulator.entities.context import Context
 from spark_sb_mgmt.emulator.entities.entity import Entity
 from spark_sb_mgmt.emulator.entities.message import IncomingMessage, StoredMessage, read_message
@@ -47,6 +47,8 @@ class Subscription(Queue):
         given = (DefaultRule(),) if rules is None else rules
         # By lower-case name: the service compares names so.
         self._rules: dict[str, SubscriptionRule] = {rule.name.lower(): rule for rule in given}
+        # False as long as the rules are the configuration's, which may be another at the next start.
+        self._rules_recorded = False
 
     # Rules
 
@@ -55,20 +57,35 @@ class Subscription(Queue):
             raise faults.argument_out_of_range(f"A rule name has 1 to {MAX_NAME_LENGTH} characters, not {len(rule.name)}.")
         if rule.name.lower() in self._rules:
             raise faults.entity_already_exists(f"There is a rule '{rule.name}' on '{self.path}' already.")
+        self._record_rules()
         self.restore_rule(rule)
         self._context.record(RulePut(self.path, rule))
 
     def remove_rule(self, rule_name: str) -> None:
         if rule_name.lower() not in self._rules:
             raise faults.rule_not_found(rule_name, self.path)
+        self._record_rules()
         self.restore_rule_removal(rule_name)
         self._context.record(RuleRemoved(self.path, rule_name))
+
+    def _record_rules(self) -> None:
+        """Before the first change: all rules as they stand, so that after a restart they do not depend on the configuration."""
+        if self._rules_recorded:
+            return
+        self._rules_recorded = True
+        self._context.record(RulesCleared(self.path))
+        for rule in self._rules.values():
+            self._context.record(RulePut(self.path, rule))
 
     def rules(self, skip: int = 0, top: int | None = None) -> list[SubscriptionRule]:
         """The rules in the order in which they were added."""
         if skip < 0 or (top is not None and top < 0):
             raise faults.argument_out_of_range(f"skip and top must not be negative, not {skip} and {top}.")
         return list(self._rules.values())[skip : None if top is None else skip + top]
+
+    def restore_no_rules(self) -> None:
+        self._rules.clear()
+        self._rules_recorded = True
 
     def restore_rule(self, rule: SubscriptionRule) -> None:
         self._rules[rule.name.lower()] = rule
