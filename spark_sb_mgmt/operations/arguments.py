@@ -1,0 +1,133 @@
+"""What an argument must be before it may go on the wire.
+
+The one rule: an argument that cannot be sent, or that the service is known to refuse, is an error here that names argument, value and
+what is allowed; nothing has been sent then (limits: wire-facts.md, section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from spark_sb_mgmt.amqp.types import Array, Int, Long, Map, Timestamp, Value
+from spark_sb_mgmt.errors import InvalidArgumentError
+from spark_sb_mgmt.operations.times import to_milliseconds
+
+# Characters of a message-id, session-id or partition key.
+LONGEST_ID: Final = 128
+LONGEST_RULE_NAME: Final = 50
+LONGEST_EXPRESSION: Final = 1024
+LONGEST_DEADLETTER_TEXT: Final = 4096
+
+
+def int32(name: str, value: int, minimum: int) -> Int:
+    """An AMQP int, from `minimum` up."""
+    if not _is_integer(value) or not minimum <= value <= Int.maximum:
+        raise InvalidArgumentError(name, f"must be an integer from {minimum} to {Int.maximum}, not {value!r:.80}")
+    return _int(value)
+
+
+def int64(name: str, value: int, row: int | None = None) -> Long:
+    """An AMQP long."""
+    if not _is_integer(value) or not Long.minimum <= value <= Long.maximum:
+        raise InvalidArgumentError(name, f"must be a 64-bit integer, not {value!r:.80}", row=row)
+    return _long(value)
+
+
+def int64_array(name: str, values: Iterable[int]) -> Array:
+    """At least one integer, as an array of long."""
+    return Array("long", [int(int64(name, value, row)) for row, value in enumerate(_several(name, values))])
+
+
+def uuid_array(name: str, values: Iterable[UUID | str]) -> Array:
+    """At least one UUID, given as such or as its text, as an array of uuid."""
+    return Array("uuid", [_uuid(name, value, row) for row, value in enumerate(_several(name, values))])
+
+
+def text(name: str, value: str, longest: int, *, empty: bool = True, row: int | None = None) -> str:
+    """A string of at most so many characters."""
+    if not isinstance(value, str):
+        raise InvalidArgumentError(name, f"must be a string, not {value!r:.80}", row=row)
+    if len(value) > longest:
+        raise InvalidArgumentError(name, f"has {len(value)} characters, {longest} at most are allowed: {value[:40]!r}...", row=row)
+    if not value and not empty:
+        raise InvalidArgumentError(name, "must not be empty", row=row)
+    return str(value)
+
+
+def identifier(name: str, value: str, *, row: int | None = None) -> str:
+    """A message-id, session-id or partition key."""
+    return text(name, value, LONGEST_ID, row=row)
+
+
+def timestamp(name: str, value: datetime | int, *, row: int | None = None) -> Timestamp:
+    """A time: a datetime with a time zone, or milliseconds since 1970."""
+    if isinstance(value, datetime):
+        try:
+            return _timestamp(to_milliseconds(value))
+        except ValueError:
+            problem = f"is {value.isoformat()} without a time zone: say which, as in datetime(..., tzinfo=timezone.utc)"
+            raise InvalidArgumentError(name, problem, row=row) from None
+    if not _is_integer(value) or not Timestamp.minimum <= value <= Timestamp.maximum:
+        raise InvalidArgumentError(name, f"must be a datetime or milliseconds since 1970, not {value!r:.80}", row=row)
+    return _timestamp(value)
+
+
+def amqp_value(value: Any) -> Value:
+    """A value that a person gave, with the AMQP type of its Python type where it has none of its own: an int goes as long."""
+    if type(value) is int:
+        return Long(value)
+    if isinstance(value, datetime):
+        return _timestamp(to_milliseconds(value))
+    return value
+
+
+def properties(name: str, given: Mapping[str, Any] | Map) -> Map:
+    """Named values as a map with string keys."""
+    pairs = given.pairs if isinstance(given, Map) else given.items()
+    converted = []
+    for key, value in pairs:
+        if not isinstance(key, str):
+            raise InvalidArgumentError(name, f"has the key {key!r:.80}, which is no string")
+        try:
+            converted.append((str(key), amqp_value(value)))
+        except ValueError as problem:
+            raise InvalidArgumentError(name, f"has a value for {key!r:.80} that cannot be sent: {problem}") from None
+    return Map(converted)
+
+
+def _several(name: str, values: Iterable[Any]) -> list[Any]:
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise InvalidArgumentError(name, f"must be a sequence, not {values!r:.80}")
+    several = list(values)
+    if not several:
+        raise InvalidArgumentError(name, "must have at least one item")
+    return several
+
+
+def _uuid(name: str, value: UUID | str, row: int) -> UUID:
+    if isinstance(value, UUID):
+        return value
+    try:
+        return UUID(value)
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidArgumentError(name, f"must be a UUID, not {value!r:.80}", row=row) from None
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+# The wire types check their range again when called; it was just held against the argument's own.
+def _int(value: int) -> Int:
+    return int.__new__(Int, value)
+
+
+def _long(value: int) -> Long:
+    return int.__new__(Long, value)
+
+
+def _timestamp(value: int) -> Timestamp:
+    return int.__new__(Timestamp, value)

@@ -1,0 +1,162 @@
+"""schedule-message and cancel-scheduled-message (wire-facts.md, section 1.1).
+
+When a message is to be enqueued is said inside it, by the annotation x-opt-scheduled-enqueue-time; the entry around it repeats the ids
+that the service routes by. `schedule_message` is for people; `encode_entry` and `schedule_entries` are its two halves, for those who have
+encoded messages already and cut them into requests by size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from spark_sb_mgmt.amqp.columns import TTL_LIMIT
+from spark_sb_mgmt.amqp.encode import encode_binary, encode_list, encode_map, encode_value
+from spark_sb_mgmt.amqp.message import AmqpSequence, AmqpValue, Body, Data, Header, Message, Properties, encode_message
+from spark_sb_mgmt.amqp.types import Map, Symbol, Timestamp, Value
+from spark_sb_mgmt.errors import EncodeError, InvalidArgumentError
+from spark_sb_mgmt.operations import arguments, names, results
+from spark_sb_mgmt.operations.envelope import Request, Response
+
+_PARTITION_KEY: Final = Symbol("x-opt-partition-key")
+_VIA_PARTITION_KEY: Final = Symbol("x-opt-via-partition-key")
+_SCHEDULED: Final = Symbol("x-opt-scheduled-enqueue-time")
+
+
+@dataclass(frozen=True)
+class ScheduledMessage:
+    """A message to be enqueued at a time, its fields named as the columns of CONTRACT section 2. A body of bytes or text becomes a data
+    section. In `application_properties` an int goes as long, a datetime as timestamp; a value of `amqp.types` goes as what it is."""
+
+    body: bytes | str | Body | None
+    scheduled_enqueue_time: datetime | int
+    message_id: str
+    session_id: str | None = None
+    partition_key: str | None = None
+    via_partition_key: str | None = None
+    correlation_id: str | None = None
+    subject: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    reply_to_session_id: str | None = None
+    content_type: str | None = None
+    time_to_live_ms: int | None = None
+    application_properties: Mapping[str, Any] | Map = field(default_factory=dict)
+
+
+def schedule_message(messages: Iterable[ScheduledMessage]) -> Request[list[int]]:
+    """Schedule messages; answers with their sequence numbers, in their order."""
+    if isinstance(messages, ScheduledMessage):
+        raise InvalidArgumentError("messages", "must be a sequence of messages, not one")
+    return schedule_entries([_entry(message, row) for row, message in enumerate(messages)])
+
+
+def schedule_entries(entries: Sequence[bytes]) -> Request[list[int]]:
+    """Schedule what `encode_entry` gave."""
+    if not entries:
+        raise InvalidArgumentError("messages", "must have at least one item")
+    return Request(
+        names.SCHEDULE_MESSAGE,
+        encode_map((_MESSAGES_KEY, encode_list(entries))),
+        f"schedule-message of {len(entries)} messages",
+        partial(_read_numbers, count=len(entries)),
+        transactional=True,
+    )
+
+
+_MESSAGES_KEY, _MESSAGE_ID_KEY, _SESSION_ID_KEY, _PARTITION_KEY_KEY, _VIA_PARTITION_KEY_KEY, _MESSAGE_KEY = (
+    encode_value(key)
+    for key in (names.MESSAGES, names.MESSAGE_ID, names.SESSION_ID, names.PARTITION_KEY, names.VIA_PARTITION_KEY, names.MESSAGE)
+)
+
+
+def encode_entry(
+    message: bytes,
+    message_id: str,
+    session_id: str | None = None,
+    partition_key: str | None = None,
+    via_partition_key: str | None = None,
+    *,
+    row: int | None = None,
+) -> bytes:
+    """One entry of the `messages` list around an encoded message; ids that are None are left out. `row` is for errors."""
+    parts = [_MESSAGE_ID_KEY, encode_value(arguments.identifier("message_id", message_id, row=row))]
+    if session_id is not None:
+        parts += (_SESSION_ID_KEY, encode_value(arguments.identifier("session_id", session_id, row=row)))
+    if partition_key is not None:
+        parts += (_PARTITION_KEY_KEY, encode_value(arguments.identifier("partition_key", partition_key, row=row)))
+    if via_partition_key is not None:
+        parts += (_VIA_PARTITION_KEY_KEY, encode_value(arguments.identifier("via_partition_key", via_partition_key, row=row)))
+    parts += (_MESSAGE_KEY, encode_binary(message))
+    return encode_map(parts)
+
+
+def cancel_scheduled_message(sequence_numbers: Iterable[int]) -> Request[None]:
+    """Take scheduled messages back, by the numbers that scheduling them gave."""
+    numbers = arguments.int64_array("sequence_numbers", sequence_numbers)
+    return Request(
+        names.CANCEL_SCHEDULED_MESSAGE,
+        encode_value(Map([(names.SEQUENCE_NUMBERS, numbers)])),
+        f"cancel-scheduled-message of {len(numbers)} messages",
+        results.nothing,
+    )
+
+
+def _read_numbers(response: Response, count: int) -> list[int]:
+    return [int(number) for number in results.several(response.body(), names.SEQUENCE_NUMBERS, "long", count)]
+
+
+def _entry(message: ScheduledMessage, row: int) -> bytes:
+    try:
+        wire = encode_message(_amqp_message(message, row))
+    except EncodeError as problem:
+        raise problem.at_row(row).about(names.SCHEDULE_MESSAGE) from None
+    return encode_entry(wire, message.message_id, message.session_id, message.partition_key, message.via_partition_key, row=row)
+
+
+def _amqp_message(message: ScheduledMessage, row: int) -> Message:
+    time = arguments.timestamp("scheduled_enqueue_time", message.scheduled_enqueue_time, row=row)
+    life = message.time_to_live_ms
+    if life is not None:
+        arguments.int64("time_to_live_ms", life, row)
+        if life < 0:
+            raise InvalidArgumentError("time_to_live_ms", f"must not be below zero, as {life} is", row=row)
+    # A life above the header's 32 bits is carried as the SDKs do it. It counts from when the message is enqueued.
+    long_life = life is not None and life > TTL_LIMIT
+    given = arguments.properties("application_properties", message.application_properties)
+    annotations: list[tuple[Symbol, Value]] = [
+        (key, value)
+        for key, value in ((_PARTITION_KEY, message.partition_key), (_VIA_PARTITION_KEY, message.via_partition_key))
+        if value is not None
+    ]
+    return Message(
+        header=None if life is None else Header(ttl=min(life, TTL_LIMIT)),
+        message_annotations=Map([*annotations, (_SCHEDULED, time)]),
+        properties=Properties(
+            message_id=message.message_id,
+            to=message.to,
+            subject=message.subject,
+            reply_to=message.reply_to,
+            correlation_id=message.correlation_id,
+            content_type=message.content_type,
+            creation_time=time if long_life else None,
+            absolute_expiry_time=Timestamp(time + life) if life is not None and long_life else None,
+            group_id=message.session_id,
+            reply_to_group_id=message.reply_to_session_id,
+        ),
+        application_properties=given if len(given) else None,
+        body=_body(message.body, row),
+    )
+
+
+def _body(body: bytes | str | Body | None, row: int) -> Body | None:
+    if body is None or isinstance(body, (Data, AmqpSequence, AmqpValue)):
+        return body
+    if isinstance(body, str):
+        return Data((body.encode(),))
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return Data((bytes(body),))
+    raise InvalidArgumentError("body", f"must be bytes, text, Data, AmqpSequence or AmqpValue, not a {type(body).__name__}", row=row)
