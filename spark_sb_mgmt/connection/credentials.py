@@ -1,0 +1,162 @@
+"""Who we are, as tokens for `$cbs` (wire-facts.md, section 3.3).
+
+The one rule: a credential is asked for a token with the time given to it, and neither shows its secret.
+
+Renewal: a token is replaced when RENEW_AT of its life is over, so that the last part is left for retries. A ready-made signature
+cannot be replaced: it is used until it ends, and then says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qs, quote_plus
+
+from spark_sb_mgmt.connection.connection_string import ConnectionString
+from spark_sb_mgmt.errors import AuthenticationError, InvalidArgumentError, SbMgmtError
+from spark_sb_mgmt.operations import names
+
+# The share of a token's life after which it is replaced. The SDKs do so at 90 % (Python), 75 % (JavaScript) and 83 % (.NET) of an hour.
+RENEW_AT: Final = 0.85
+SAS_LIFETIME_S: Final = 3600
+_SIGNATURE_PREFIX: Final = "SharedAccessSignature "
+# The double slash is intended: it is the resource's own name.
+ENTRA_SCOPE: Final = "https://servicebus.azure.net//.default"
+ENTRA_CREDENTIALS: Final = ("default", "managedIdentity", "clientSecret")
+
+
+@dataclass(frozen=True)
+class Token:
+    """What put-token sends. Times are seconds since the Unix epoch; `renew_at` is None where there is nothing to renew it with."""
+
+    type: str
+    value: str = field(repr=False)
+    expires_at: float
+    renew_at: float | None = None
+
+
+class Credential(Protocol):
+    """Gives tokens. `audience` is the URI that the token is for, `now` the seconds since the Unix epoch."""
+
+    def token(self, audience: str, now: float) -> Token: ...
+
+
+class TokenCredential(Protocol):
+    """What azure-identity's credentials have, and whatever else can get a token of Entra ID."""
+
+    def get_token(self, *scopes: str, **kwargs: Any) -> Any: ...
+
+
+def renewal_time(now: float, expires_at: float) -> float:
+    """When a token that was got now is to be replaced. One that came from a cache, partly used up, is replaced within what is left."""
+    return now + max(0.0, expires_at - now) * RENEW_AT
+
+
+@dataclass(frozen=True)
+class SharedAccessKey:
+    """A shared access policy and its key: signs a token for each audience."""
+
+    name: str
+    key: str = field(repr=False)
+    lifetime_s: int = SAS_LIFETIME_S
+
+    def token(self, audience: str, now: float) -> Token:
+        expiry = int(now) + self.lifetime_s
+        resource = quote_plus(audience, safe="")
+        # The key is taken as it is written, not base64-decoded.
+        digest = hmac.new(self.key.encode(), f"{resource}\n{expiry}".encode(), hashlib.sha256).digest()
+        signature = quote_plus(base64.b64encode(digest), safe="")
+        value = f"{_SIGNATURE_PREFIX}sr={resource}&sig={signature}&se={expiry}&skn={quote_plus(self.name, safe='')}"
+        return Token(names.SAS_TOKEN_TYPE, value, expiry, renewal_time(now, expiry))
+
+
+@dataclass(frozen=True)
+class SharedAccessSignature:
+    """A token that somebody else signed. It says itself when it ends."""
+
+    signature: str = field(repr=False)
+
+    def token(self, audience: str, now: float) -> Token:
+        expires_at = signature_expiry(self.signature)
+        if expires_at <= now:
+            ended = datetime.fromtimestamp(expires_at, timezone.utc).isoformat()
+            raise AuthenticationError(f"the SharedAccessSignature ended at {ended}: give a new one", entity=audience)
+        return Token(names.SAS_TOKEN_TYPE, self.signature, expires_at)
+
+
+def signature_expiry(signature: str) -> float:
+    """The `se` of a signature, in seconds since the Unix epoch."""
+    fields = parse_qs(signature.removeprefix(_SIGNATURE_PREFIX))
+    for name in ("sr", "sig", "se", "skn"):
+        if len(fields.get(name, ())) != 1:
+            raise InvalidArgumentError("SharedAccessSignature", f"must have one `{name}=`: it is sr, sig, se and skn, divided by `&`")
+    try:
+        return float(int(fields["se"][0]))
+    except ValueError:
+        raise InvalidArgumentError("SharedAccessSignature", "has an `se` that is no number of seconds since 1970") from None
+
+
+@dataclass(frozen=True)
+class EntraCredential:
+    """Entra ID: any object with azure-identity's `get_token`."""
+
+    source: TokenCredential = field(repr=False)
+
+    def token(self, audience: str, now: float) -> Token:
+        try:
+            found = self.source.get_token(ENTRA_SCOPE)
+        except SbMgmtError:
+            raise
+        except Exception as problem:
+            # Whatever the library raises; its first line says why, the rest lists everything it tried.
+            reason = (str(problem).splitlines() or [""])[0]
+            raise AuthenticationError(f"Entra ID gave no token: {type(problem).__name__}: {reason}", entity=audience) from problem
+        return Token(names.JWT_TOKEN_TYPE, found.token, float(found.expires_on), renewal_time(now, found.expires_on))
+
+
+def as_credential(credential: Credential | TokenCredential) -> Credential:
+    """A credential of ours as it is, one of azure-identity (or alike) wrapped."""
+    if hasattr(credential, "token"):
+        return credential
+    if hasattr(credential, "get_token"):
+        return EntraCredential(credential)
+    raise InvalidArgumentError("credential", f"is a {type(credential).__name__}, which has no get_token: give one of azure-identity")
+
+
+def credential_of(connection_string: ConnectionString) -> Credential:
+    """The credential that a connection string holds."""
+    if connection_string.shared_access_signature is not None:
+        signature_expiry(connection_string.shared_access_signature)
+        return SharedAccessSignature(connection_string.shared_access_signature)
+    # The parser lets no string pass that has neither.
+    return SharedAccessKey(connection_string.shared_access_key_name or "", connection_string.shared_access_key or "")
+
+
+def entra_credential(
+    kind: str,
+    *,
+    client_id: str | None = None,
+    tenant_id: str | None = None,
+    client_secret: str | None = None,
+) -> EntraCredential:
+    """One of azure-identity's credentials by name. The library is an extra: without it this says how to get it."""
+    if kind not in ENTRA_CREDENTIALS:
+        raise InvalidArgumentError("credential", f"is {kind!r:.60}: there are {', '.join(ENTRA_CREDENTIALS)}")
+    given = {"clientId": client_id, "tenantId": tenant_id, "clientSecret": client_secret}
+    if kind == "clientSecret":
+        missing = [name for name, value in given.items() if not value]
+        if missing:
+            raise InvalidArgumentError("credential", f"clientSecret needs {', '.join(missing)} too")
+    try:
+        from azure import identity
+    except ImportError:
+        raise InvalidArgumentError("credential", f"{kind} needs azure-identity: pip install 'sbmgmt[entra]'") from None
+    if kind == "managedIdentity":
+        return EntraCredential(identity.ManagedIdentityCredential(client_id=client_id))
+    if kind == "clientSecret":
+        return EntraCredential(identity.ClientSecretCredential(tenant_id or "", client_id or "", client_secret or ""))
+    return EntraCredential(identity.DefaultAzureCredential())

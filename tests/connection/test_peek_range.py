@@ -1,0 +1,223 @@
+"""Reading a range with several peeks in flight: every message that stands throughout once, none missed, in few round trips."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_sb_mgmt.connection.peek_range import END_OF_NUMBERS, Peek, PeekRange
+from spark_sb_mgmt.errors import InvalidArgumentError, RemoteProtocolError
+
+
+class Queue:
+    """A model of what answers: the next messages from a number on, as many as it likes but at least one if there is one."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self.numbers = sorted(set(numbers))
+
+    def peek(self, start: int, count: int) -> list[int]:
+        at = bisect_left(self.numbers, start)
+        return self.numbers[at : at + count]
+
+
+def read(numbers: Iterable[int], start: int, until: int | None, page_size: int, depth: int, cap: int = 2**31) -> tuple[list[int], int, int]:
+    """Read in lock-step rounds; what was kept, how many requests, how many rounds."""
+    queue, plan = Queue(numbers), PeekRange(start, until, page_size)
+    kept: list[int] = []
+    requests = rounds = 0
+    flight: list[Peek] = []
+    while not plan.finished:
+        while len(flight) < depth and (peek := plan.next_request()) is not None:
+            flight.append(peek)
+        requests += len(flight)
+        rounds += 1
+        for peek in flight:
+            page = queue.peek(peek.from_sequence_number, min(peek.message_count, cap))
+            for part in plan.answer(peek, page):
+                kept += page[part]
+        flight = []
+    return kept, requests, rounds
+
+
+# Clusters of near numbers, far apart, all over the 63 bits; and small dense sets, where every off-by-one shows.
+sparse = st.lists(
+    st.tuples(st.integers(0, END_OF_NUMBERS - 1), st.integers(1, 40), st.integers(1, 50)),
+    max_size=6,
+).map(lambda runs: {base + step * i for base, count, step in runs for i in range(count) if base + step * i < END_OF_NUMBERS})
+dense = st.sets(st.integers(0, 60), max_size=60)
+number_sets = st.one_of(dense, sparse)
+
+
+@st.composite
+def ranges(draw: st.DrawFn, numbers: set[int]) -> tuple[int, int | None]:
+    near = [0, END_OF_NUMBERS - 1, *(n + d for n in list(numbers)[:20] for d in (-1, 0, 1) if 0 <= n + d < END_OF_NUMBERS)]
+    start = draw(st.sampled_from(near))
+    until = draw(st.one_of(st.none(), st.sampled_from([*near, END_OF_NUMBERS])))
+    return start, until
+
+
+@given(st.data(), number_sets, st.integers(1, 20), st.integers(1, 9))
+def test_every_message_once_in_any_order_of_answers_whatever_the_page_sizes(
+    data: st.DataObject, numbers: set[int], page_size: int, depth: int
+) -> None:
+    start, until = data.draw(ranges(numbers))
+    queue, plan = Queue(numbers), PeekRange(start, until, page_size)
+    kept: list[int] = []
+    flight: list[Peek] = []
+    steps = 0
+    while not plan.finished:
+        while len(flight) < depth and (peek := plan.next_request()) is not None:
+            assert 1 <= peek.message_count <= page_size
+            flight.append(peek)
+        assert plan.in_flight == len(flight)
+        peek = flight.pop(data.draw(st.integers(0, len(flight) - 1)))
+        if data.draw(st.integers(0, 9)) == 0:
+            plan.failed(peek)
+        else:
+            page = queue.peek(peek.from_sequence_number, data.draw(st.integers(1, peek.message_count)))
+            for part in plan.answer(peek, page):
+                kept += page[part]
+        steps += 1
+        assert steps < 5000
+    assert sorted(kept) == [n for n in queue.numbers if start <= n and (until is None or n < until)]
+
+
+@given(st.data(), dense, dense, st.integers(1, 10), st.integers(1, 6))
+def test_what_stands_throughout_appears_once_while_others_come_and_go(
+    data: st.DataObject, standing: set[int], passing: set[int], page_size: int, depth: int
+) -> None:
+    queue, plan = Queue(standing), PeekRange(0, data.draw(st.sampled_from([None, 61, 30])), page_size)
+    kept: list[int] = []
+    # A page is made when the request reaches the service, and seen by us later: both orders are free.
+    sent: list[Peek] = []
+    made: list[tuple[Peek, list[int]]] = []
+    steps = 0
+    while not plan.finished:
+        while len(sent) + len(made) < depth and (peek := plan.next_request()) is not None:
+            sent.append(peek)
+        for number in data.draw(st.lists(st.sampled_from(sorted(passing | {0})), max_size=3)):
+            if number not in standing:
+                if number in queue.numbers:
+                    queue.numbers.remove(number)
+                else:
+                    insort(queue.numbers, number)
+        if sent and (not made or data.draw(st.booleans())):
+            peek = sent.pop(data.draw(st.integers(0, len(sent) - 1)))
+            made.append((peek, queue.peek(peek.from_sequence_number, data.draw(st.integers(1, peek.message_count)))))
+        else:
+            peek, page = made.pop(data.draw(st.integers(0, len(made) - 1)))
+            for part in plan.answer(peek, page):
+                kept += page[part]
+        steps += 1
+        assert steps < 5000
+    until = max(kept, default=0) + 1 if plan.finished else 0
+    assert until >= 0
+    assert len(kept) == len(set(kept)), "a message twice"
+    assert set(kept) <= standing | passing | {0}
+
+
+@given(st.data(), dense, dense, st.integers(1, 10), st.integers(1, 6), st.sampled_from([None, 61, 30]))
+def test_no_standing_message_is_missed_while_others_come_and_go(
+    data: st.DataObject, standing: set[int], passing: set[int], page_size: int, depth: int, until: int | None
+) -> None:
+    queue, plan = Queue(standing), PeekRange(0, until, page_size)
+    kept: list[int] = []
+    flight: list[tuple[Peek, list[int]]] = []
+    while not plan.finished:
+        while len(flight) < depth and (peek := plan.next_request()) is not None:
+            here = set(data.draw(st.lists(st.sampled_from(sorted(passing)), max_size=5))) if passing else set()
+            queue.numbers = sorted(standing | here)
+            flight.append((peek, queue.peek(peek.from_sequence_number, data.draw(st.integers(1, peek.message_count)))))
+        peek, page = flight.pop(data.draw(st.integers(0, len(flight) - 1)))
+        for part in plan.answer(peek, page):
+            kept += page[part]
+    assert len(kept) == len(set(kept))
+    assert {n for n in standing if until is None or n < until} <= set(kept)
+    assert all(until is None or n < until for n in kept)
+
+
+def test_dense_numbers_are_read_at_full_depth_with_no_message_read_twice() -> None:
+    kept, requests, rounds = read(range(1, 10_001), 0, None, page_size=250, depth=8)
+    assert kept == list(range(1, 10_001))
+    # 40 pages, 5 rounds of 8, and a round of empty pages at the end.
+    assert rounds <= 7
+    assert requests <= 56
+
+
+def test_a_planned_end_needs_no_empty_page() -> None:
+    kept, requests, rounds = read(range(10_000), 0, 10_000, page_size=250, depth=8)
+    assert (len(kept), requests, rounds) == (10_000, 40, 5)
+
+
+def test_pages_smaller_than_asked_for_are_learnt() -> None:
+    kept, requests, rounds = read(range(10_000), 0, 10_000, page_size=250, depth=8, cap=100)
+    assert len(kept) == 10_000
+    assert requests <= 115
+    assert rounds <= 18
+
+
+def test_pages_of_one_are_read_at_full_depth() -> None:
+    kept, _, rounds = read(range(1000), 0, 1000, page_size=250, depth=8, cap=1)
+    assert len(kept) == 1000
+    assert rounds <= 1000 / 8 * 1.2
+
+
+@pytest.mark.parametrize("step", [3, 1000, 10**9])
+def test_evenly_sparse_numbers_are_read_at_nearly_full_depth(step: int) -> None:
+    numbers = range(0, step * 20_000, step)
+    kept, requests, rounds = read(numbers, 0, step * 20_000, page_size=250, depth=8)
+    assert sorted(kept) == list(numbers)
+    # 80 pages at best.
+    assert requests <= 80 * 1.6
+    assert rounds <= 10 * 2.2
+
+
+def test_the_partitions_of_the_63_bits_cost_one_round_each_to_step_over() -> None:
+    numbers = [(partition << 48) + i for partition in range(16) for i in range(2000)]
+    kept, _, rounds = read(numbers, 0, None, page_size=250, depth=8)
+    assert sorted(kept) == numbers
+    assert rounds <= 16 * 3
+
+
+def test_an_empty_range_asks_for_nothing() -> None:
+    plan = PeekRange(5, 5, 10)
+    assert plan.finished
+    assert plan.next_request() is None
+    assert PeekRange(6, 5, 10).finished
+
+
+def test_a_service_that_does_not_advance_is_an_error() -> None:
+    plan = PeekRange(10, None, 5)
+    peek = plan.next_request()
+    assert peek is not None
+    with pytest.raises(RemoteProtocolError, match="a peek from sequence number 10 was answered with 9: the service does not advance"):
+        plan.answer(peek, [9, 11])
+
+
+@pytest.mark.parametrize("page", [[11, 11], [12, 11], [11, 13, 12]])
+def test_numbers_that_do_not_ascend_are_an_error(page: list[int]) -> None:
+    plan = PeekRange(10, None, 5)
+    peek = plan.next_request()
+    assert peek is not None
+    with pytest.raises(RemoteProtocolError, match="do not ascend"):
+        plan.answer(peek, page)
+
+
+@pytest.mark.parametrize(
+    ("start", "until", "page_size", "says"),
+    [
+        (-1, None, 1, "from_sequence_number is -1"),
+        (END_OF_NUMBERS, None, 1, "from_sequence_number is"),
+        (0, END_OF_NUMBERS + 1, 1, "until_sequence_number is"),
+        (0, -1, 1, "until_sequence_number is -1"),
+        (0, None, 0, "page_size is 0"),
+        (0, None, 2**31, "page_size is"),
+    ],
+)
+def test_what_is_out_of_range_is_refused(start: int, until: int | None, page_size: int, says: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=says):
+        PeekRange(start, until, page_size)

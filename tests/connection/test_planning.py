@@ -1,0 +1,150 @@
+"""Finding where messages are: the right answer, in a handful of round trips."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_sb_mgmt.connection.peek_range import END_OF_NUMBERS
+from spark_sb_mgmt.connection.planning import (
+    PROBES,
+    Found,
+    Search,
+    highest_sequence_number,
+    lowest_sequence_number,
+    partition_id,
+    partition_ids,
+    partition_range,
+    sequence_number_at,
+    together,
+)
+
+T = TypeVar("T")
+
+
+def run(search: Search[T], numbers: Mapping[int, int | None] | range | list[int], most: int = 10_000) -> tuple[T, int]:
+    """Answer a search from a model of a queue; its result, and how many round trips it took."""
+    times: Callable[[int], int | None] = numbers.__getitem__ if isinstance(numbers, Mapping) else lambda number: None
+    standing = numbers if isinstance(numbers, range) else sorted(numbers)
+    trips = 0
+    try:
+        wanted = next(search)
+        while True:
+            assert len(wanted) <= most
+            assert wanted, "a round trip that asks for nothing"
+            assert all(0 <= probe < END_OF_NUMBERS for probe in wanted)
+            trips += 1
+            assert trips < 500
+            answers: list[Found | None] = []
+            for probe in wanted:
+                at = bisect_left(standing, probe)
+                answers.append(Found(standing[at], times(standing[at])) if at < len(standing) else None)
+            wanted = search.send(answers)
+    except StopIteration as stop:
+        return stop.value, trips
+
+
+anywhere = st.sets(st.integers(0, END_OF_NUMBERS - 1), max_size=30)
+near = st.sets(st.integers(0, 200), max_size=50)
+number_sets = st.one_of(near, anywhere)
+
+
+@given(number_sets, st.integers(1, 40))
+def test_highest_and_lowest(numbers: set[int], probes: int) -> None:
+    assert run(lowest_sequence_number(), sorted(numbers)) == (min(numbers, default=None), 1)
+    assert run(highest_sequence_number(probes=probes), sorted(numbers), most=probes)[0] == max(numbers, default=None)
+
+
+@given(near, st.integers(0, 210), st.integers(0, 210), st.integers(1, 5))
+def test_highest_and_lowest_within_bounds(numbers: set[int], start: int, end: int, probes: int) -> None:
+    inside = [n for n in numbers if start <= n < end]
+    assert run(lowest_sequence_number(start, end), sorted(numbers))[0] == min(inside, default=None)
+    assert run(highest_sequence_number(start, end, probes), sorted(numbers))[0] == max(inside, default=None)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "most_trips"),
+    [
+        (range(0), 1),
+        (range(1, 2), 3),
+        (range(1, 251), 4),
+        (range(1, 1_000_001), 6),
+        (range(7_000_000_000, 7_001_000_000), 7),
+        (range(5, 10**9), 8),
+        (range(3 << 48, (3 << 48) + 100_000), 5),
+        (range(END_OF_NUMBERS - 10, END_OF_NUMBERS), 2),
+        (range(0, END_OF_NUMBERS, 2**58), 14),
+    ],
+)
+def test_the_highest_takes_a_handful_of_round_trips(numbers: range, most_trips: int) -> None:
+    highest, trips = run(highest_sequence_number(), numbers, most=PROBES)
+    assert highest == (numbers[-1] if numbers else None)
+    assert trips <= most_trips
+
+
+@given(st.dictionaries(st.integers(0, 300), st.none(), max_size=60), st.data(), st.integers(1, 12))
+def test_the_number_at_a_time(numbers: dict[int, None], data: st.DataObject, probes: int) -> None:
+    steps = data.draw(st.lists(st.integers(0, 3), min_size=len(numbers), max_size=len(numbers)))
+    times = {number: 1000 + sum(steps[: i + 1]) for i, number in enumerate(sorted(numbers))}
+    wanted = data.draw(st.integers(995, 1200))
+    expected = min((number for number, time in times.items() if time >= wanted), default=None)
+    assert run(sequence_number_at(wanted, probes=probes), times, most=probes)[0] == expected
+
+
+def test_the_number_at_a_time_takes_a_handful_of_round_trips() -> None:
+    class Clocked(dict[int, int | None]):
+        pass
+
+    times = Clocked({number: 10 * number for number in range(1, 200_001)})
+    number, trips = run(sequence_number_at(777_777), times, most=PROBES)
+    assert number == 77_778
+    assert trips <= 6
+    # Known bounds save the galloping.
+    number, trips = run(sequence_number_at(777_777, 1, 200_001), times, most=PROBES)
+    assert number == 77_778
+    assert trips <= 6
+
+
+@given(st.sets(st.integers(0, 2**15 - 1), max_size=20), st.integers(1, 40))
+def test_the_partitions_in_use(ids: set[int], probes: int) -> None:
+    numbers = sorted((partition << 48) + offset for partition in ids for offset in (0, 1, 2**48 - 1))
+    assert run(partition_ids(probes), numbers)[0] == sorted(ids)
+
+
+@pytest.mark.parametrize(
+    ("ids", "most_trips"),
+    [([], 1), ([0], 2), (range(16), 3), (range(1, 17), 3), ([3], 2), (range(0, 2**15, 2**11), 5), ([0, 2**15 - 1], 2)],
+)
+def test_the_partitions_in_use_take_a_handful_of_round_trips(ids: list[int] | range, most_trips: int) -> None:
+    found, trips = run(partition_ids(), [(partition << 48) + 5 for partition in ids], most=2 * PROBES)
+    assert found == list(ids)
+    assert trips <= most_trips
+
+
+def test_searches_together_take_the_round_trips_of_the_longest() -> None:
+    numbers = [(partition << 48) + i for partition in range(16) for i in range(100 * (partition + 1))]
+
+    def searches() -> list[Search[int | None]]:
+        return [highest_sequence_number(*partition_range(partition)) for partition in range(17)]
+
+    alone = [run(search, numbers) for search in searches()]
+    results, trips = run(together(searches()), numbers)
+    assert results == [result for result, _ in alone]
+    assert trips == max(count for _, count in alone)
+    assert results[15] == (15 << 48) + 1599
+    assert results[16] is None
+
+
+def test_no_searches_take_no_round_trip() -> None:
+    nothing: list[Search[int | None]] = []
+    assert run(together(nothing), []) == ([], 0)
+
+
+def test_a_partitions_numbers() -> None:
+    assert partition_range(2) == (2 << 48, 3 << 48)
+    assert partition_id((2 << 48) + 17) == 2
