@@ -77,7 +77,7 @@ def _split(text: str) -> dict[str, str]:
             raise _wrong(f"has no `=` in its part {position}: a part is Name=value, and parts are divided by `;`")
         key = _SPELLING.get(name.lower())
         if key is None:
-            shown = f"`{name}`" if name.isalnum() and len(name) <= _LONGEST_NAME_SHOWN else f"the name of its part {position}"
+            shown = f"`{name}`" if _is_name(name, value) else f"the name of its part {position}"
             raise _wrong(f"has a part that is not known, {shown}: there are {', '.join(_KEYS)}")
         if key in values:
             raise _wrong(f"has {key} twice")
@@ -87,6 +87,11 @@ def _split(text: str) -> dict[str, str]:
     if not values:
         raise _wrong(f"is empty: it must have {ENDPOINT}=sb://<namespace>.servicebus.windows.net/ and a key or a signature")
     return values
+
+
+def _is_name(name: str, value: str) -> bool:
+    """Whether the left of a `=` may be shown. A key pasted alone is base64: it has digits, or nothing but its own padding on the right."""
+    return name.isalpha() and len(name) <= _LONGEST_NAME_SHOWN and value.strip("=") != ""
 
 
 def _endpoint(endpoint: str | None) -> tuple[str, int | None]:

@@ -93,7 +93,7 @@ def signature_expiry(signature: str) -> float:
     fields = parse_qs(signature.removeprefix(_SIGNATURE_PREFIX))
     for name in ("sr", "sig", "se", "skn"):
         if len(fields.get(name, ())) != 1:
-            raise InvalidArgumentError("SharedAccessSignature", f"must have one `{name}=`: it is sr, sig, se and skn, divided by `&`")
+            raise InvalidArgumentError("SharedAccessSignature", f"must have `{name}` once: it is sr, sig, se and skn, divided by `&`")
     try:
         return float(int(fields["se"][0]))
     except ValueError:

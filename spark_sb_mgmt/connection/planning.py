@@ -31,6 +31,14 @@ class Found:
     enqueued_time: int | None = None
 
 
+@dataclass(frozen=True)
+class Extent:
+    """The lowest and the highest sequence number that were found somewhere."""
+
+    lowest: int
+    highest: int
+
+
 Answers = Sequence[Found | None]
 Search = Generator[list[int], Answers, T]
 
@@ -54,34 +62,38 @@ def lowest_sequence_number(start: int = 0, end: int = END_OF_NUMBERS) -> Search[
 
 
 def highest_sequence_number(start: int = 0, end: int = END_OF_NUMBERS, probes: int = PROBES) -> Search[int | None]:
-    """The highest sequence number in [start, end). First galloping, since how far a queue reaches is known only by its order of
-    magnitude, then cutting what is left into equal parts."""
-    lowest = yield from lowest_sequence_number(start, end)
-    if lowest is None:
-        return None
-    highest = lowest
+    """The highest sequence number in [start, end)."""
+    extent = yield from extent_of_range(start, end, probes)
+    return None if extent is None else extent.highest
+
+
+def extent_of_range(start: int = 0, end: int = END_OF_NUMBERS, probes: int = PROBES) -> Search[Extent | None]:
+    """The lowest and highest sequence number in [start, end). First galloping, since how far a queue reaches is known only by its order of
+    magnitude, then cutting what is left into equal parts. The lowest is asked for in the first round, with the galloping."""
+    origin, lowest, highest = start, None, start - 1
     while end - highest > 1:
-        wanted = _cuts(lowest, highest + 1, end, probes)
+        wanted = _cuts(origin, highest + 1, end, probes, first=lowest is None)
         answers = yield wanted
         for probe, found in zip(wanted, answers, strict=True):
             if found is None or found.sequence_number >= end:
                 end = min(end, probe)
             else:
                 highest = max(highest, found.sequence_number)
-    return highest
+                lowest = found.sequence_number if lowest is None else lowest
+        if lowest is None:
+            return None
+        origin = lowest
+    return None if lowest is None else Extent(lowest, highest)
 
 
 def sequence_number_at(enqueued_time: int, start: int = 0, end: int = END_OF_NUMBERS, probes: int = PROBES) -> Search[int | None]:
     """The lowest sequence number in [start, end) of a message enqueued at that time (milliseconds since the Unix epoch) or later.
     Holds as far as enqueued times ascend with sequence numbers, as they do within one partition except for scheduled messages."""
-    lowest = yield from lowest_sequence_number(start, end)
-    if lowest is None:
-        return None
     answer: int | None = None
     # All below `low` are earlier; the first at or above `end` is `answer`, and it is late enough, or there is none.
-    low = lowest
+    origin, low, first = start, start, True
     while low < end:
-        wanted = _cuts(lowest, low, end, probes)
+        wanted = _cuts(origin, low, end, probes, first=first)
         answers = yield wanted
         for probe, found in zip(wanted, answers, strict=True):
             if found is None or found.sequence_number >= end:
@@ -90,6 +102,9 @@ def sequence_number_at(enqueued_time: int, start: int = 0, end: int = END_OF_NUM
                 low = max(low, found.sequence_number + 1)
             elif probe < end:
                 end, answer = probe, found.sequence_number
+        if first and answers[0] is not None:
+            # Where the queue starts: galloping, if there is any left to do, starts there too.
+            origin, first = answers[0].sequence_number, False
     return answer
 
 
@@ -110,6 +125,14 @@ def partition_ids(probes: int = PROBES) -> Search[list[int]]:
                 used.add(reached)
         unknown = _without(unknown, known)
     return sorted(used)
+
+
+def extents(probes: int = PROBES) -> Search[list[Extent]]:
+    """Where the messages of an entity are, one extent for each partition that has any, ascending: all that planning a read needs."""
+    used = yield from partition_ids(probes)
+    found = yield from together([extent_of_range(*partition_range(partition), probes) for partition in used])
+    # A partition that was emptied in between has none.
+    return [extent for extent in found if extent is not None]
 
 
 def together(searches: Sequence[Search[T]]) -> Search[list[T]]:
@@ -140,16 +163,18 @@ def together(searches: Sequence[Search[T]]) -> Search[list[T]]:
 def _cuts(origin: int, low: int, end: int, probes: int, *, first: bool = False) -> list[int]:
     """Where to probe in [low, end): ascending, distinct, at most `probes`. With `first`, `low` itself is one of them.
 
+    Where all of [low, end) is in doubt, a probe at `low` tells least, so it is left out unless `first` asks for it.
     While `end` is many times further from the origin than `low` is, the cuts stand at equal ratios; then at equal distances."""
     width = end - low
     if width <= probes:
         return list(range(low, end))
+    steps = range(0 if first else 1, probes if first else probes + 1)
     near, far = low - origin + 1, end - origin + 1
     if far > 4 * near:
-        ratio = (far / near) ** (1 / (probes + (0 if first else 1)))
-        cuts = [origin - 1 + int(near * ratio**step) for step in range(0 if first else 1, probes + (0 if first else 1))]
+        ratio = (far / near) ** (1 / steps.stop)
+        cuts = [origin - 1 + int(near * ratio**step) for step in steps]
     else:
-        cuts = [low + width * step // probes for step in range(probes)]
+        cuts = [low + width * step // steps.stop for step in steps]
     if first:
         cuts[0] = low
     # Near the origin several cuts fall on one number; spread them to the next free ones.

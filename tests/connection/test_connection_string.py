@@ -56,6 +56,7 @@ def test_names_in_any_case_and_spaces_around() -> None:
         (f"{NAMESPACE};SharedAccessKeyName=Root;SharedAccessKey=", "has an empty SharedAccessKey"),
         (f"{NAMESPACE};{KEY};TransportType=Amqp", "not known, `TransportType`"),
         (f"{NAMESPACE};{KEY};{SECRET}", "the name of its part 4"),
+        (f"{NAMESPACE};{KEY};OnlyLettersButTheEndOfAKey=", "the name of its part 4"),
         (f"{NAMESPACE};{SECRET.rstrip('=')};{KEY}", "no `=` in its part 2"),
         (f"Endpoint=https://ns.servicebus.windows.net/;{KEY}", "is not sb://"),
         (f"Endpoint=ns.servicebus.windows.net;{KEY}", "is not sb://"),
