@@ -20,6 +20,7 @@ from spark_sb_mgmt.emulator.entities.queue import Queue, QueueKind
 from spark_sb_mgmt.emulator.entities.rules import DEFAULT_RULE_NAME, RuleEvaluationError, SubscriptionRule
 from spark_sb_mgmt.emulator.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from spark_sb_mgmt.errors import SbMgmtError
+from spark_sb_mgmt.model import Rule, TrueFilter
 
 # Of rule and subscription names (wire-facts.md section 4).
 MAX_NAME_LENGTH = 50
@@ -29,7 +30,7 @@ class DefaultRule:
     """`$Default`: every message, as it is. What a subscription has when nothing else was said."""
 
     name = DEFAULT_RULE_NAME
-    description = None
+    description = Rule(DEFAULT_RULE_NAME, TrueFilter())
     has_action = False
 
     def matches(self, message: Message) -> bool:

@@ -111,7 +111,7 @@ def connect(data_dir: Path) -> sqlite3.Connection:
         _prepare(connection, path)
         # The names of the files themselves must survive power loss too.
         _sync_directory(data_dir)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         connection.close()
         raise _cannot_open(data_dir, path, error) from error
     except BaseException:
@@ -156,19 +156,21 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
-def _cannot_open(data_dir: Path, path: Path, error: sqlite3.Error) -> StorageError:
+def _cannot_open(data_dir: Path, path: Path, error: sqlite3.Error | OSError) -> StorageError:
     # By text: the error codes are there only from Python 3.11 on.
     problem = str(error)
     if "locked" in problem:
         return StorageError(f"the data directory {data_dir} is in use by another emulator: stop it, or choose another directory.")
     if "not a database" in problem:
         return StorageError(f"{path} is not a database: remove it if nothing in it is needed, or choose another data directory.")
-    return StorageError(f"{path} cannot be opened for writing: {problem}.")
+    if "malformed" in problem:
+        return StorageError(f"{path} is damaged ({problem}): restore it from a copy, or choose another data directory.")
+    return StorageError(f"{path} cannot be opened for writing: {problem}. Choose a data directory that this user may write.")
 
 
 def _make_directory(data_dir: Path) -> None:
-    missing = [path for path in (data_dir, *data_dir.parents) if not path.exists()]
     try:
+        missing = [path for path in (data_dir, *data_dir.parents) if not path.exists()]
         data_dir.mkdir(parents=True, exist_ok=True)
         for path in missing:
             _sync_directory(path.parent)

@@ -12,14 +12,13 @@ from typing import Any
 
 from spark_sb_mgmt.amqp.encode import encode_value, utf8
 from spark_sb_mgmt.emulator.entities import changes
-from spark_sb_mgmt.emulator.storage.database import StorageError
 from spark_sb_mgmt.emulator.storage.rules import encode_rule
 from spark_sb_mgmt.errors import EncodeError
 from spark_sb_mgmt.model import Rule
 
 # So many new message ids of an entity, and those beyond its window are dropped: rare enough to cost nothing, often enough to stay small.
 PURGE_EVERY = 1000
-# A time-to-live may be greater than what an integer of SQLite holds; nobody lives to see the difference.
+# A time that a sender gave may be greater than what an integer of SQLite holds; nobody lives to see the difference.
 _MAX_INTEGER = 2**63 - 1
 _PLAIN_HEADER = (None, None, None)
 
@@ -48,13 +47,12 @@ _REMOVE_RULE = "DELETE FROM rules WHERE entity = ? AND name = ?"
 
 
 class Pending:
-    """`entities`: the numbers of the paths that the database knows."""
+    """`entities`: the numbers of the lower-case paths that the database knows."""
 
-    def __init__(self, entities: Iterable[tuple[bytes, int]]) -> None:
-        self._by_path = dict(entities)
-        # By path as records spell it, which need not be in lower case.
-        self._ids: dict[str, int] = {}
-        self._last_id = max(self._by_path.values(), default=0)
+    def __init__(self, entities: Iterable[tuple[str, int]]) -> None:
+        # By lower-case path, and by path as records spell it.
+        self._ids = dict(entities)
+        self._last_id = max(self._ids.values(), default=0)
         self._windows: dict[int, int] = {}
         # Of each entity, new message ids since the last purge, and the latest time of one. The first ids after a start purge:
         # otherwise those of short lives would add up.
@@ -82,7 +80,11 @@ class Pending:
         self._message_ids: list[tuple[int, int, bytes]] = []
         # Statements in order: rules change rarely, and their order means something.
         self._rules: list[tuple[str, tuple[Any, ...]]] = []
-        self.is_empty = True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing need be written. That an entity has a number is written with the first that is known of it."""
+        return not (self._messages or self._updates or self._numbers or self._session_states or self._message_ids or self._rules)
 
     def clear(self) -> None:
         """All is written."""
@@ -90,7 +92,6 @@ class Pending:
             gathered.clear()
         for latest in (self._messages, self._updates, self._numbers, self._session_states):
             latest.clear()
-        self.is_empty = True
 
     # Gathering
 
@@ -101,12 +102,12 @@ class Pending:
         self._handlers[type(change)](change, entity)
 
     def _number_of(self, path: str) -> int:
-        key = utf8(path.lower())
-        entity = self._by_path.get(key)
+        key = path.lower()
+        entity = self._ids.get(key)
         if entity is None:
             self._last_id += 1
-            entity = self._by_path[key] = self._last_id
-            self._new_entities.append((entity, key))
+            entity = self._ids[key] = self._last_id
+            self._new_entities.append((entity, utf8(key)))
         self._ids[path] = entity
         return entity
 
@@ -121,7 +122,7 @@ class Pending:
             message.enqueued_time,
             _integer(message.ttl),
             _integer(message.expires_at),
-            message.scheduled_enqueue_time,
+            _integer(message.scheduled_enqueue_time),
             None if message.session_id is None else utf8(message.session_id),
             None if message.dead_letter_source is None else utf8(message.dead_letter_source),
             None if message.header == _PLAIN_HEADER else encode_value(message.header),
@@ -132,7 +133,6 @@ class Pending:
             int(message.state),
             message.delivery_count,
         )
-        self.is_empty = False
 
     def _message_updated(self, change: changes.MessageUpdated, entity: int) -> None:
         key = entity, change.sequence_number
@@ -141,29 +141,24 @@ class Pending:
             self._messages[key] = (*row[:-2], change.state, change.delivery_count)
         elif key not in self._messages:
             self._updates[key] = change.state, change.delivery_count
-        self.is_empty = False
 
     def _message_removed(self, change: changes.MessageRemoved, entity: int) -> None:
         key = entity, change.sequence_number
         self._updates.pop(key, None)
         self._messages[key] = None
-        self.is_empty = False
 
     def _numbers_issued(self, change: changes.NumbersIssued, entity: int) -> None:
         key = entity, change.partition_id
         self._numbers[key] = max(change.last, self._numbers.get(key, 0))
-        self.is_empty = False
 
     def _session_state_set(self, change: changes.SessionStateSet, entity: int) -> None:
         # A session without state is as one whose state was never set, and need not be remembered.
         self._session_states[entity, utf8(change.session_id)] = None if change.state is None else (change.state, change.updated)
-        self.is_empty = False
 
     def _message_id_seen(self, change: changes.MessageIdSeen, entity: int) -> None:
         self._message_ids.append((entity, change.time, utf8(change.message_id)))
         self._unpurged[entity] = self._unpurged.get(entity, PURGE_EVERY) + 1
         self._latest[entity] = max(change.time, self._latest.get(entity, change.time))
-        self.is_empty = False
 
     def _message_ids_kept(self, change: changes.MessageIdsKept, entity: int) -> None:
         # Only for us to know: the configuration says it again at the next start.
@@ -171,22 +166,15 @@ class Pending:
 
     def _rules_cleared(self, change: changes.RulesCleared, entity: int) -> None:
         self._rules += ((_OWN_RULES, (entity,)), (_CLEAR_RULES, (entity,)))
-        self.is_empty = False
 
     def _rule_put(self, change: changes.RulePut, entity: int) -> None:
-        description = change.rule.description
-        try:
-            if not isinstance(description, Rule):
-                raise EncodeError(f"its description is a {type(description).__name__}, not a Rule")
-            row = (entity, utf8(change.rule.name.lower()), encode_rule(description))
-        except EncodeError as error:
-            raise StorageError(f"rule '{change.rule.name}' of '{change.entity}' cannot be kept: {error}.") from error
-        self._rules.append((_PUT_RULE, row))
-        self.is_empty = False
+        rule = change.rule
+        if not isinstance(rule.description, Rule):
+            raise EncodeError(f"rule '{rule.name}' has a {type(rule.description).__name__} for a description, not a Rule")
+        self._rules.append((_PUT_RULE, (entity, utf8(rule.name.lower()), encode_rule(rule.description))))
 
     def _rule_removed(self, change: changes.RuleRemoved, entity: int) -> None:
         self._rules.append((_REMOVE_RULE, (entity, utf8(change.rule_name.lower()))))
-        self.is_empty = False
 
     # Writing
 

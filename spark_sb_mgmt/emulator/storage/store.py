@@ -15,7 +15,6 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from spark_sb_mgmt.amqp.decode import decode_single
 from spark_sb_mgmt.amqp.types import Value
@@ -33,7 +32,7 @@ from spark_sb_mgmt.emulator.entities.rules import SubscriptionRule
 from spark_sb_mgmt.emulator.storage.database import FILE_NAME, StorageError, connect
 from spark_sb_mgmt.emulator.storage.pending import Pending
 from spark_sb_mgmt.emulator.storage.rules import decode_rule
-from spark_sb_mgmt.errors import SbMgmtError
+from spark_sb_mgmt.errors import EncodeError, SbMgmtError
 from spark_sb_mgmt.model import Rule
 
 # From what the journal keeps of a rule to the rule that a subscription evaluates.
@@ -47,9 +46,11 @@ class Store:
         self._connection = connection
         self._path = path
         self._compile_rule = compile_rule
-        self._failure: StorageError | None = None
-        self._pending = Pending(self._rows("SELECT path, id FROM entities"))
-        self.append: Callable[[Change], None] = self._pending.add
+        self._failure: str | None = None
+        try:
+            self._pending = Pending((_text(path), entity) for path, entity in connection.execute("SELECT path, id FROM entities"))
+        except _UNREADABLE as error:
+            raise _damaged(path, error) from error
 
     @classmethod
     def open(cls, data_dir: Path, *, compile_rule: RuleCompiler) -> Store:
@@ -76,10 +77,19 @@ class Store:
 
     # Writing
 
+    def append(self, change: Change, /) -> None:
+        """A change that belongs to the next commit."""
+        try:
+            self._pending.add(change)
+        except EncodeError as error:
+            # The state in memory has the change and the disk never will: nothing after it can be kept either.
+            self._failure = f"a change of '{change.entity}' cannot be kept in {self._path}: {error}."
+            raise StorageError(self._failure) from error
+
     def commit(self) -> None:
         """All that was appended is on disk."""
         if self._failure is not None:
-            raise self._failure
+            raise StorageError(self._failure)
         if self._pending.is_empty:
             return
         connection = self._connection
@@ -89,11 +99,11 @@ class Store:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
-            self._failure = StorageError(
+            self._failure = (
                 f"{self._path} cannot be written: {error}. "
                 "What was not acknowledged may be lost; make room or mend the disk, and start again."
             )
-            raise self._failure from error
+            raise StorageError(self._failure) from error
         except BaseException:
             # Interrupted: all of it is still pending, and writing it again changes nothing.
             self._roll_back()
@@ -110,34 +120,42 @@ class Store:
 
     def read(self) -> Iterator[Change]:
         """What was committed, as records that restore it, one by one; commit nothing until all are taken."""
-        paths = {entity: _text(path) for entity, path in self._rows("SELECT id, path FROM entities")}
+        try:
+            yield from self._read()
+        except _UNREADABLE as error:
+            raise _damaged(self._path, error) from error
+
+    def _read(self) -> Iterator[Change]:
+        rows = self._connection.execute
+        paths = {entity: _text(path) for entity, path in rows("SELECT id, path FROM entities")}
         yield from self._read_rules(paths)
-        for entity, partition_id, last in self._rows("SELECT entity, partition_id, last FROM numbers"):
+        for entity, partition_id, last in rows("SELECT entity, partition_id, last FROM numbers"):
             yield NumbersIssued(paths[entity], partition_id, last)
-        for entity, message_id, time in self._rows("SELECT entity, message_id, time FROM message_ids ORDER BY entity, time"):
+        for entity, message_id, time in rows("SELECT entity, message_id, time FROM message_ids ORDER BY entity, time"):
             yield MessageIdSeen(paths[entity], _text(message_id), time)
-        for entity, session_id, state, updated in self._rows("SELECT entity, session_id, state, updated FROM session_states"):
+        for entity, session_id, state, updated in rows("SELECT entity, session_id, state, updated FROM session_states"):
             yield SessionStateSet(paths[entity], _text(session_id), state, updated)
-        for entity, *columns in self._rows(_MESSAGES):
+        for entity, *columns in rows(_MESSAGES):
             yield MessageStored(paths[entity], _message(*columns))
 
     def _read_rules(self, paths: dict[int, str]) -> Iterator[Change]:
-        for (entity,) in self._rows("SELECT id FROM entities WHERE own_rules"):
+        for (entity,) in self._connection.execute("SELECT id FROM entities WHERE own_rules"):
             yield RulesCleared(paths[entity])
-        for entity, name, description in self._rows("SELECT entity, name, description FROM rules ORDER BY position"):
+        for entity, encoded in self._connection.execute("SELECT entity, description FROM rules ORDER BY position"):
+            description = decode_rule(encoded)
             try:
-                rule = self._compile_rule(decode_rule(description))
+                rule = self._compile_rule(description)
             except SbMgmtError as error:
-                raise StorageError(f"{self._path}: rule '{_text(name)}' of '{paths[entity]}' cannot be used: {error}") from error
+                raise StorageError(f"{self._path}: rule '{description.name}' of '{paths[entity]}' cannot be used: {error}") from error
             yield RulePut(paths[entity], rule)
 
-    def _rows(self, query: str) -> Iterator[Any]:
-        try:
-            yield from self._connection.execute(query)
-        except sqlite3.Error as error:
-            raise StorageError(
-                f"{self._path} cannot be read: {error}. Restore it from a copy, or choose another data directory."
-            ) from error
+
+# What reading raises where pages or values are not what we wrote; a DecodeError is a ValueError.
+_UNREADABLE = (sqlite3.Error, LookupError, TypeError, ValueError, AttributeError)
+
+
+def _damaged(path: Path, error: Exception) -> StorageError:
+    return StorageError(f"{path} cannot be read: {error}. Restore it from a copy, or choose another data directory.")
 
 
 _MESSAGES = """
