@@ -10,11 +10,12 @@ namespace's `AuthorizationRules`, a list of SAS policies: `{"KeyName": ..., "Pri
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from spark_sb_mgmt.amqp.types import Value
 from spark_sb_mgmt.emulator.config_reader import ConfigError, Node
 from spark_sb_mgmt.emulator.entities.rules import SubscriptionRule
 from spark_sb_mgmt.emulator.entities.settings import (
@@ -26,8 +27,12 @@ from spark_sb_mgmt.emulator.entities.settings import (
     SubscriptionSettings,
     TopicSettings,
 )
+from spark_sb_mgmt.emulator.storage.store import RuleCompiler
+from spark_sb_mgmt.errors import EncodeError, SbMgmtError
+from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, RuleFilter, SqlFilter, SqlRuleAction, TrueFilter
+from spark_sb_mgmt.operations.arguments import amqp_value
 
-__all__ = ["AuthorizationRule", "ConfigError", "CorrelationFilter", "EmulatorConfig", "RuleConfig", "load_config", "parse_config"]
+__all__ = ["AuthorizationRule", "ConfigError", "EmulatorConfig", "load_config", "parse_config"]
 
 MAX_LOCK_DURATION = 5 * 60_000
 MAX_DUPLICATE_DETECTION_WINDOW = 7 * 24 * 3_600_000
@@ -51,37 +56,6 @@ class AuthorizationRule:
 
 # What the official emulator has, and every sample connection string says.
 DEFAULT_POLICY = AuthorizationRule("RootManageSharedAccessKey", "SAS_KEY_VALUE")
-
-
-@dataclass(frozen=True)
-class CorrelationFilter:
-    correlation_id: str | None = None
-    message_id: str | None = None
-    to: str | None = None
-    reply_to: str | None = None
-    label: str | None = None
-    session_id: str | None = None
-    reply_to_session_id: str | None = None
-    content_type: str | None = None
-    properties: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class RuleConfig:
-    """A rule as the file has it; `path` is where. `filter` is an SQL expression, a correlation filter, or always true or false."""
-
-    name: str
-    filter: str | CorrelationFilter | bool
-    action: str | None
-    path: str
-
-    def error(self, problem: str) -> ConfigError:
-        """For whoever compiles the rule and finds that it is wrong."""
-        return ConfigError(self.path, problem)
-
-
-# Compiles a rule, or raises what `RuleConfig.error` makes.
-RuleCompiler = Callable[[RuleConfig], SubscriptionRule]
 
 
 @dataclass(frozen=True)
@@ -267,7 +241,7 @@ def _topic(node: Node, name: str, forwards: list[tuple[Node, str, str]], compile
             partitioned=partitioned,
             max_message_size=max_message_size,
         )
-        rules = [compile_rule(rule) for rule in _rules(subscription.list_of("Rules"))]
+        rules = _rules(subscription.list_of("Rules"), compile_rule)
         # The official emulator gives a subscription without rules the default one.
         subscriptions.append(SubscriptionSettings(own, settings, tuple(rules) or None))
     return TopicSettings(
@@ -279,8 +253,8 @@ def _topic(node: Node, name: str, forwards: list[tuple[Node, str, str]], compile
     )
 
 
-def _rules(nodes: Iterable[Node]) -> list[RuleConfig]:
-    rules: dict[str, RuleConfig] = {}
+def _rules(nodes: Iterable[Node], compile_rule: RuleCompiler) -> list[SubscriptionRule]:
+    rules: dict[str, SubscriptionRule] = {}
     for node in nodes:
         node.only("Name", "Properties")
         name = _name(node, MAX_NAME_LENGTH)
@@ -289,7 +263,11 @@ def _rules(nodes: Iterable[Node]) -> list[RuleConfig]:
         properties = node.required("Properties")
         properties.only("FilterType", "SqlFilter", "CorrelationFilter", "Action")
         action = properties.optional("Action")
-        rules[name.lower()] = RuleConfig(name, _filter(properties), None if action is None else _sql(action), properties.path)
+        rule = Rule(name, _filter(properties), None if action is None else SqlRuleAction(_sql(action)))
+        try:
+            rules[name.lower()] = compile_rule(rule)
+        except SbMgmtError as error:
+            raise ConfigError(properties.path, str(error)) from error
     return list(rules.values())
 
 
@@ -299,9 +277,12 @@ def _sql(node: Node) -> str:
     return node.required("SqlExpression").text()
 
 
-def _filter(properties: Node) -> str | CorrelationFilter | bool:
+def _filter(properties: Node) -> RuleFilter:
     kinds = {"sql": "SqlFilter", "sqlfilter": "SqlFilter", "correlation": "CorrelationFilter", "correlationfilter": "CorrelationFilter"}
-    constants = {"true": True, "truefilter": True, "false": False, "falsefilter": False}
+    constants: dict[str, RuleFilter] = {
+        **dict.fromkeys(("true", "truefilter"), TrueFilter()),
+        **dict.fromkeys(("false", "falsefilter"), FalseFilter()),
+    }
     given = properties.required("FilterType")
     kind = given.text().lower()
     expected = kinds.get(kind)
@@ -313,7 +294,7 @@ def _filter(properties: Node) -> str | CorrelationFilter | bool:
     if expected is None:
         return constants[kind]
     node = properties.required(expected)
-    return _sql(node) if expected == "SqlFilter" else _correlation(node)
+    return SqlFilter(_sql(node)) if expected == "SqlFilter" else _correlation(node)
 
 
 _CORRELATION_KEYS = {
@@ -332,10 +313,17 @@ def _correlation(node: Node) -> CorrelationFilter:
     node.only(*_CORRELATION_KEYS, "Properties")
     values = {name: found.text() for key, name in _CORRELATION_KEYS.items() if (found := node.optional(key)) is not None}
     properties = node.optional("Properties")
-    user = {} if properties is None else {key: properties.required(key).scalar() for key in properties.names()}
+    user = {} if properties is None else {key: _amqp(properties.required(key)) for key in properties.names()}
     if not values and not user:
         raise ConfigError(node.path, "a correlation filter needs at least one property to compare")
     return CorrelationFilter(**values, properties=user)
+
+
+def _amqp(node: Node) -> Value:
+    try:
+        return amqp_value(node.scalar())
+    except EncodeError as error:
+        raise ConfigError(node.path, str(error)) from None
 
 
 def _policies(nodes: Iterable[Node]) -> tuple[AuthorizationRule, ...]:

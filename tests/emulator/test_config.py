@@ -9,38 +9,17 @@ from typing import Any
 
 import pytest
 
-from spark_sb_mgmt.amqp.message import Message
-from spark_sb_mgmt.emulator.config import (
-    ConfigError,
-    CorrelationFilter,
-    EmulatorConfig,
-    RuleConfig,
-    load_config,
-    parse_config,
-)
+from spark_sb_mgmt.amqp.types import Long
+from spark_sb_mgmt.emulator.config import ConfigError, EmulatorConfig, load_config, parse_config
 from spark_sb_mgmt.emulator.durations import parse_duration
+from spark_sb_mgmt.emulator.rules import compile_rule
+from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, RuleFilter, SqlFilter, SqlRuleAction, TrueFilter
 
 EXAMPLE = Path(__file__).parents[2] / "conf" / "emulator.json"
 
 
-class KeptRule:
-    """A rule that only remembers what it was made of."""
-
-    has_action = False
-
-    def __init__(self, config: RuleConfig) -> None:
-        self.name = config.name
-        self.description = config
-
-    def matches(self, message: Message) -> bool:
-        return True
-
-    def apply(self, message: Message) -> Message:
-        return message
-
-
 def parsed(**namespace: Any) -> EmulatorConfig:
-    return parse_config({"UserConfig": {"Namespaces": [namespace]}}, KeptRule)
+    return parse_config({"UserConfig": {"Namespaces": [namespace]}}, compile_rule)
 
 
 def queue(**properties: Any) -> dict[str, Any]:
@@ -52,8 +31,14 @@ def rule(**properties: Any) -> dict[str, Any]:
     return {"Topics": [{"Name": "t", "Subscriptions": [subscription]}]}
 
 
+def only_rule(config: EmulatorConfig) -> Rule:
+    ((compiled,),) = (each.rules or () for each in config.topics["t"].subscriptions)
+    assert isinstance(compiled.description, Rule)
+    return compiled.description
+
+
 def test_the_example_of_the_repository_is_right() -> None:
-    config = load_config(EXAMPLE, KeptRule)
+    config = load_config(EXAMPLE, compile_rule)
     assert config.queues["orders"].dead_lettering_on_message_expiration
     assert config.queues["orders"].default_message_time_to_live == 14 * 24 * 3_600_000
     assert config.queues["orders"].forward_to is None
@@ -65,10 +50,10 @@ def test_the_example_of_the_repository_is_right() -> None:
     subscriptions = {each.name: each for each in config.topics["events"].subscriptions}
     assert subscriptions["all"].rules is None
     (large,) = subscriptions["large"].rules or ()
-    assert large.description.filter == "amount >= 1000 AND sys.Label = 'order'"
-    assert large.description.action == "SET priority = 'high'"
+    filtered = SqlFilter("amount >= 1000 AND sys.Label = 'order'")
+    assert large.description == Rule("large", filtered, SqlRuleAction("SET priority = 'high'"))
     (eu,) = subscriptions["eu"].rules or ()
-    assert eu.description.filter == CorrelationFilter(content_type="application/json", properties={"region": "eu"})
+    assert eu.description == Rule("eu", CorrelationFilter(content_type="application/json", properties={"region": "eu"}))
 
 
 def test_an_entity_that_says_nothing_has_the_services_defaults() -> None:
@@ -100,11 +85,15 @@ def test_a_key_is_in_no_repr() -> None:
     assert "tOpSecret" not in repr(config)
 
 
-def test_constant_filters() -> None:
-    for kind, value in (("True", True), ("FalseFilter", False)):
-        (subscription,) = parsed(**rule(FilterType=kind)).topics["t"].subscriptions
-        (only,) = subscription.rules or ()
-        assert only.description.filter is value
+@pytest.mark.parametrize(("kind", "expected"), [("True", TrueFilter()), ("FalseFilter", FalseFilter())])
+def test_constant_filters(kind: str, expected: RuleFilter) -> None:
+    assert only_rule(parsed(**rule(FilterType=kind))) == Rule("r", expected)
+
+
+def test_numbers_that_a_correlation_filter_compares_have_an_amqp_type() -> None:
+    given = only_rule(parsed(**rule(FilterType="Correlation", CorrelationFilter={"Properties": {"a": 7, "b": 0.5, "c": True}})))
+    assert isinstance(given.filter, CorrelationFilter)
+    assert {name: type(value) for name, value in given.filter.properties.items()} == {"a": Long, "b": float, "c": bool}
 
 
 NAMESPACE = "UserConfig.Namespaces[0]"
@@ -151,6 +140,21 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
         "not a list",
     ),
     (
+        rule(FilterType="Correlation", CorrelationFilter={"Properties": {"a": 2**63}}),
+        f"{NAMESPACE}.Topics[0].Subscriptions[0].Rules[0].Properties.CorrelationFilter.Properties.a",
+        "outside AMQP long",
+    ),
+    (
+        rule(FilterType="Sql", SqlFilter={"SqlExpression": "a = 1 AND"}),
+        f"{NAMESPACE}.Topics[0].Subscriptions[0].Rules[0].Properties",
+        "the filter expression, line 1, column 10: the expression ends here",
+    ),
+    (
+        rule(FilterType="True", Action={"SqlExpression": "SET sys.SequenceNumber = 1"}),
+        f"{NAMESPACE}.Topics[0].Subscriptions[0].Rules[0].Properties",
+        "the action expression, line 1, column 5: sys.SequenceNumber",
+    ),
+    (
         {"AuthorizationRules": [{"KeyName": "a", "PrimaryKey": "k", "Rights": ["Read"]}]},
         f"{NAMESPACE}.AuthorizationRules[0].Rights[0]",
         "Listen, Send, Manage",
@@ -168,34 +172,25 @@ def test_what_is_wrong_is_said_with_its_place(namespace: dict[str, Any], path: s
 
 def test_there_is_exactly_one_namespace() -> None:
     with pytest.raises(ConfigError, match="exactly one namespace, not 2"):
-        parse_config({"UserConfig": {"Namespaces": [{}, {}]}}, KeptRule)
-
-
-def test_a_rule_that_does_not_compile_is_a_config_error_at_the_rule() -> None:
-    def refuse(config: RuleConfig) -> KeptRule:
-        raise config.error("unexpected 'FROM' at position 7")
-
-    document = {"UserConfig": {"Namespaces": [rule(FilterType="Sql", SqlFilter={"SqlExpression": "SELECT FROM"})]}}
-    with pytest.raises(ConfigError, match=r"Rules\[0\]\.Properties: unexpected 'FROM' at position 7"):
-        parse_config(document, refuse)
+        parse_config({"UserConfig": {"Namespaces": [{}, {}]}}, compile_rule)
 
 
 def test_a_file_that_is_no_json_is_said_with_line_and_column(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text('{"UserConfig":\n {,}}')
     with pytest.raises(ConfigError, match="line 2, column 3"):
-        load_config(file, KeptRule)
+        load_config(file, compile_rule)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        load_config(tmp_path / "none.json", KeptRule)
+        load_config(tmp_path / "none.json", compile_rule)
 
 
 def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"UserConfig": {"Namespaces": [{}]}}), encoding="utf-8-sig")
-    assert load_config(file, KeptRule).queues == {}
+    assert load_config(file, compile_rule).queues == {}
 
 
 @pytest.mark.parametrize(
