@@ -2,7 +2,8 @@
 
     python -m tests.emulator.storage_world DATA_DIR SEED START_TIME
 
-prints before each commit `try` and after it `done`, each with a digest of the state that must be there after a restart from then on.
+prints `open`, then before each commit `try` and after it `done`, each with the time and a digest of the state that must be there after a
+restart from then on.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from spark_sb_mgmt.emulator.entities import (
 )
 from spark_sb_mgmt.emulator.storage import Store
 from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, SqlFilter, SqlRuleAction, TrueFilter
-from tests.emulator.entities.broker import HOUR, MINUTE, START, body, subscription, topic
+from tests.emulator.entities.broker import HOUR, MINUTE, START, subscription, topic
 
 
 class DescribedRule:
@@ -65,9 +66,17 @@ QUEUES = {
     "once": QueueSettings(duplicate_detection_window=MINUTE, forward_dead_lettered_messages_to="q", **COMMON),
     "inbox": QueueSettings(forward_to="q"),
 }
-TOPICS = {"t": topic(subscription("one", rule("a"), rule("b"), **COMMON), subscription("two", rule("a"), **COMMON))}
+TOPICS = {
+    "t": topic(
+        subscription("one", rule("a"), rule("b"), **COMMON),
+        subscription("two", rule("a"), **COMMON),
+        # With the rule that a subscription has when the configuration names none.
+        subscription("three", **COMMON),
+    )
+}
+SUBSCRIPTIONS = ("t/Subscriptions/one", "t/Subscriptions/two", "t/Subscriptions/three")
 TARGETS = ("q", "Sessions", "partitioned", "once", "inbox", "t")
-SOURCES = ("q", "Sessions", "partitioned", "once", "t/Subscriptions/one", "t/Subscriptions/two", "q/$DeadLetterQueue")
+SOURCES = ("q", "Sessions", "partitioned", "once", *SUBSCRIPTIONS, "q/$DeadLetterQueue")
 # The second was read from bytes that are no UTF-8.
 SESSIONS = ("s", "caf\udce9", "z\0")
 STATUSES = [status for status in DispositionStatus if status is not DispositionStatus.COMPLETED]
@@ -99,9 +108,10 @@ class World:
         self.namespace.restore(self.store.read())
         self._locked: list[tuple[Queue, UUID]] = []
 
-    def restart(self) -> None:
+    def restart(self, now: int) -> None:
         """Lose everything that is not on disk."""
         self.store.close()
+        self.now = now
         self._start()
 
     def durable_state(self) -> dict[str, Any]:
@@ -109,10 +119,6 @@ class World:
 
     def digest(self) -> str:
         return sha256(repr(self.durable_state()).encode()).hexdigest()
-
-    def bodies(self) -> list[tuple[str, str]]:
-        """Who stands where: the body says which message it is, the part before the first slash to which copy it belongs."""
-        return [(entity.path, body(each)) for entity in self.namespace for each in entity.messages.values()]
 
     # What may happen: each operation chooses by two numbers.
 
@@ -194,10 +200,10 @@ class World:
 
     def add_rule(self, a: int, b: int) -> None:
         action = SqlRuleAction("SET x = 1") if b % 2 else None
-        self._subscription(a).add_rule(DescribedRule(Rule("AbCd"[b % 4], FILTERS[a // 2 % 4], action, self.now)))
+        self._subscription(a).add_rule(DescribedRule(Rule("AbCd"[b % 4], FILTERS[a // 3 % 4], action, self.now)))
 
     def remove_rule(self, a: int, b: int) -> None:
-        self._subscription(a).remove_rule("aBcD"[b % 4])
+        self._subscription(a).remove_rule(("a", "B", "c", "D", "$default")[b % 5])
 
     def batch_delete(self, a: int, b: int) -> None:
         self._source(a).batch_delete(1 + b % 2, self.now)
@@ -210,7 +216,7 @@ class World:
         return self.namespace.resolve_receiver(SOURCES[a % len(SOURCES)])
 
     def _subscription(self, a: int) -> Subscription:
-        entity = self.namespace.resolve(("t/Subscriptions/one", "t/Subscriptions/two")[a % 2])
+        entity = self.namespace.resolve(SUBSCRIPTIONS[a % 3])
         assert isinstance(entity, Subscription)
         return entity
 
@@ -255,15 +261,16 @@ def main(data_dir: str, seed: str, start: str) -> None:
     chance = Random(seed)
     world = World(Path(data_dir), int(start))
     names = list(OPERATIONS)
+    print("open", world.now, world.digest(), flush=True)
     while True:
         # Some commits are great, so that one is often under way when the end comes.
         for _ in range(chance.choice((1, 1, 2, 5, 40))):
             operation = chance.choice((*names, "send", "receive", "settle"))
             world.step(operation, chance.randrange(1000), chance.randrange(1000))
-        digest = world.digest()
-        print("try", digest, flush=True)
+        state = world.now, world.digest()
+        print("try", *state, flush=True)
         world.store.commit()
-        print("done", digest, flush=True)
+        print("done", *state, flush=True)
 
 
 if __name__ == "__main__":
