@@ -102,6 +102,9 @@ def connect(data_dir: Path) -> sqlite3.Connection:
     """The database in a directory, both made if they are not there; nobody else can open it until it is closed."""
     _make_directory(data_dir)
     path = data_dir / FILE_NAME
+    # SQLite calls it a disk error. Asked, not tried: closing a file again would let go of the lock of a store that this process has open.
+    if path.is_file() and not os.access(path, os.W_OK):
+        raise StorageError(f"{path} is read-only: make it writable for this user, or choose another data directory.")
     try:
         # One thread at a time uses it, but not always the one that opened it.
         connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
