@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -298,6 +298,18 @@ def test_duplicates_are_known_over_restarts_and_forgotten_after_their_window(tmp
         assert bodies(broker.q.peek(0, 10)) == ["a", "c"]
 
 
+def test_each_message_id_is_forgotten_in_its_own_time_after_a_restart(tmp_path: Path) -> None:
+    with running(tmp_path, duplicate_detection_window=MINUTE) as broker:
+        broker.send("a", message_id="old")
+        broker.now = START + MINUTE - 1
+        broker.send("b", message_id="new")
+    with running(tmp_path, duplicate_detection_window=MINUTE) as broker:
+        broker.now = START + MINUTE
+        broker.send("c", message_id="old")
+        broker.send("d", message_id="new")
+        assert bodies(broker.q.peek(0, 10)) == ["a", "b", "c"]
+
+
 def test_message_ids_beyond_their_window_do_not_add_up(tmp_path: Path) -> None:
     with running(tmp_path, duplicate_detection_window=SECOND) as broker:
         for at in range(4 * pending.PURGE_EVERY):
@@ -326,6 +338,35 @@ def test_a_time_to_live_without_end_is_kept(tmp_path: Path) -> None:
     with running(tmp_path) as broker:
         broker.pass_time(100 * 365 * 24 * HOUR)
         assert bodies(broker.q.receive("link", 1)) == ["a"]
+
+
+@pytest.mark.parametrize("commit_each", [False, True])
+@pytest.mark.parametrize("repeat", [lambda log: log + log, lambda log: [each for each in log for _ in range(2)]], ids=["log", "record"])
+def test_records_that_are_given_twice_change_nothing(
+    tmp_path: Path, commit_each: bool, repeat: Callable[[list[Change]], list[Change]]
+) -> None:
+    def peeked(broker: Broker) -> list[tuple[str, list[bytes]]]:
+        return [(entity.path, [each.encoded() for each in entity.peek(0, 100)]) for entity in broker.namespace]
+
+    topics = {"t": topic(subscription("s", described_rule("a"), described_rule("b")))}
+    given: dict[str, Any] = {"topics": topics, "duplicate_detection_window": HOUR}
+    memory = Broker(**given)
+    memory.subscription("t", "s").remove_rule("a")
+    memory.subscription("t", "s").add_rule(described_rule("a", FalseFilter()))
+    memory.deferred("deferred")
+    memory.send("x", "y", "z", message_id=None)
+    memory.q.settle(tokens(memory.q.receive("link", 1)), ABANDONED)
+    memory.q.settle(tokens(memory.q.receive("link", 1)), COMPLETED)
+    memory.send("id", message_id="id", to="t")
+    memory.namespace.release_holder("link", messages=True)
+    with running(tmp_path, **given) as broker:
+        for change in repeat(list(memory.changes)):
+            broker.store.append(change)
+            if commit_each:
+                broker.store.commit()
+    with running(tmp_path, **given) as broker:
+        assert peeked(broker) == peeked(memory)
+        assert rule_names(broker.subscription("t", "s")) == rule_names(memory.subscription("t", "s")) == ["b", "a"]
 
 
 # The commit

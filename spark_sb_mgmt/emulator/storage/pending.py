@@ -41,8 +41,10 @@ _PURGE_MESSAGE_IDS = "DELETE FROM message_ids WHERE entity = ? AND time <= ?"
 _PUT_ENTITY = "INSERT OR IGNORE INTO entities (id, path) VALUES (?, ?)"
 _OWN_RULES = "UPDATE entities SET own_rules = 1 WHERE id = ?"
 _CLEAR_RULES = "DELETE FROM rules WHERE entity = ?"
-# Replaced rows are numbered anew: a rule that was removed and added again is the last.
-_PUT_RULE = "INSERT OR REPLACE INTO rules (entity, name, description) VALUES (?, ?, ?)"
+_PUT_RULE = """
+    INSERT INTO rules (entity, name, description) VALUES (?, ?, ?)
+    ON CONFLICT DO UPDATE SET description = excluded.description
+"""
 _REMOVE_RULE = "DELETE FROM rules WHERE entity = ? AND name = ?"
 
 
@@ -143,9 +145,7 @@ class Pending:
             self._updates[key] = change.state, change.delivery_count
 
     def _message_removed(self, change: changes.MessageRemoved, entity: int) -> None:
-        key = entity, change.sequence_number
-        self._updates.pop(key, None)
-        self._messages[key] = None
+        self._messages[entity, change.sequence_number] = None
 
     def _numbers_issued(self, change: changes.NumbersIssued, entity: int) -> None:
         key = entity, change.partition_id
