@@ -53,9 +53,14 @@ _LONGEST_DESCRIPTION: Final = 2000
 MESSAGE_NOT_FOUND: Final = "com.microsoft:message-not-found"
 SESSION_NOT_FOUND: Final = "com.microsoft:session-not-found"
 
-# Up to the end of the value as its own syntax has it; what stands in quotes ends with them.
+# Names as connection strings, our options and Python arguments spell them.
+_NAME: Final = r"(?i)(shared_?access_?key|shared_?access_?signature|client_?secret|password)"
+# Each goes up to the end of the value as its own syntax has it: of a connection string `;`, of a quoted text its quote, of a signature `&`.
 _SECRETS: Final = (
-    (re.compile(r"(?i)(SharedAccessKey|SharedAccessSignature|client_?secret|password)(\s*=\s*)[^;\r\n\"']+"), r"\1\2***"),
+    (re.compile(_NAME + r"([\"']?\s*[=:]\s*([\"']))(?:(?!\3).)+"), r"\1\2***"),
+    (re.compile(_NAME + r"(\s*=\s*)[^;\r\n\"']+"), r"\1\2***"),
+    # After a colon words may follow as well; a key has no spaces and is longer than they are.
+    (re.compile(_NAME + r"(\s*:\s*)[\w+/=.~%-]{16,}"), r"\1\2***"),
     (re.compile(r"(?i)(SharedAccessSignature)\s+(?=\S*(?:sr|sig|se|skn)=)[^;\s\"']+"), r"\1 ***"),
     (re.compile(r"(?i)\b(sig)(=|%3d)[^&;\s\"']+"), r"\1\2***"),
     (re.compile(r"(?i)\b(Bearer)\s+[\w.~+/=-]{8,}"), r"\1 ***"),
@@ -100,7 +105,8 @@ class SbMgmtError(Exception):
         retry_after: float | None = None,
         may_have_taken_effect: bool | None = None,
     ) -> None:
-        super().__init__(*(scrub(part) if isinstance(part, str) else part for part in args))
+        # What is no text or number becomes text: an exception or a dict given here could hide a secret, and need not pickle.
+        super().__init__(*(part if isinstance(part, (int, float, type(None))) else scrub(str(part)) for part in args))
         known = {
             "operation": operation,
             "entity": entity,
@@ -204,6 +210,8 @@ class RemoteProtocolError(SbMgmtError):
     """The peer broke the protocol. `correlation_id` tells which request's answer it was, if that could be read."""
 
     correlation_id: Any = None
+    # An answer that cannot be read does not say what was done.
+    may_have_taken_effect = True
 
 
 class DecodeError(RemoteProtocolError, ValueError):
@@ -211,7 +219,7 @@ class DecodeError(RemoteProtocolError, ValueError):
     `message` is the position of the message in its batch, where there is one."""
 
     def __init__(self, problem: str, offset: int, *, message: int | None = None) -> None:
-        self.problem = problem
+        self.problem = scrub(problem)
         self.offset = offset
         self.message = message
         where = f"byte {offset}" if message is None else f"message {message}, byte {offset}"
@@ -424,7 +432,10 @@ STATUSES: Final[Mapping[int, Meaning]] = {
     504: _TIMED_OUT,
 }
 
-_WAIT: Final = re.compile(r"(?i)\b(?:wait|retry after)\s+(\d{1,6}(?:\.\d{1,6})?)\s*(milliseconds?|ms|seconds?|s)\b")
+_WAIT: Final = re.compile(
+    r"(?i)\b(?:wait|retry)(?: for| after| in)?(?: at least)?\s+(\d{1,6}(?:\.\d{1,6})?)\s*(milliseconds?|ms|seconds?|s|minutes?)\b"
+)
+_SECONDS: Final = {"milliseconds": 0.001, "ms": 0.001, "seconds": 1.0, "s": 1.0, "minutes": 60.0}
 
 
 def retry_after(description: str | None) -> float | None:
@@ -432,7 +443,8 @@ def retry_after(description: str | None) -> float | None:
     found = _WAIT.search(description or "")
     if found is None:
         return None
-    return float(found[1]) / (1000 if found[2].lower().startswith("m") else 1)
+    unit = found[2].lower()
+    return float(found[1]) * (_SECONDS.get(unit) or _SECONDS[f"{unit}s"])
 
 
 def error_from_response(

@@ -13,7 +13,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 from urllib.parse import parse_qs, quote_plus
 
 from spark_sb_mgmt.connection.connection_string import ConnectionString
@@ -39,12 +39,14 @@ class Token:
     renew_at: float | None = None
 
 
+@runtime_checkable
 class Credential(Protocol):
     """Gives tokens. `audience` is the URI that the token is for, `now` the seconds since the Unix epoch."""
 
     def token(self, audience: str, now: float) -> Token: ...
 
 
+@runtime_checkable
 class TokenCredential(Protocol):
     """What azure-identity's credentials have, and whatever else can get a token of Entra ID."""
 
@@ -112,17 +114,18 @@ class EntraCredential:
         except SbMgmtError:
             raise
         except Exception as problem:
-            # Whatever the library raises; its first line says why, the rest lists everything it tried.
+            # Whatever the library raises; its first line says why, the rest lists everything it tried. It is not chained: a traceback
+            # would print it as it is, and only what is ours is scrubbed.
             reason = (str(problem).splitlines() or [""])[0]
-            raise AuthenticationError(f"Entra ID gave no token: {type(problem).__name__}: {reason}", entity=audience) from problem
+            raise AuthenticationError(f"Entra ID gave no token: {type(problem).__name__}: {reason}", entity=audience) from None
         return Token(names.JWT_TOKEN_TYPE, found.token, float(found.expires_on), renewal_time(now, found.expires_on))
 
 
 def as_credential(credential: Credential | TokenCredential) -> Credential:
     """A credential of ours as it is, one of azure-identity (or alike) wrapped."""
-    if hasattr(credential, "token"):
+    if isinstance(credential, Credential):
         return credential
-    if hasattr(credential, "get_token"):
+    if isinstance(credential, TokenCredential):
         return EntraCredential(credential)
     raise InvalidArgumentError("credential", f"is a {type(credential).__name__}, which has no get_token: give one of azure-identity")
 

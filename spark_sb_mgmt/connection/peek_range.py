@@ -20,7 +20,7 @@ from math import sqrt
 from typing import Final
 
 from spark_sb_mgmt.errors import InvalidArgumentError, RemoteProtocolError
-from spark_sb_mgmt.operations.names import PEEK_MESSAGE
+from spark_sb_mgmt.operations.names import PEEK_MESSAGE, short_name
 
 # Sequence numbers are AMQP longs; the end of a range is exclusive.
 END_OF_NUMBERS: Final = 2**63
@@ -143,13 +143,13 @@ def _check(start: int, sequence_numbers: Sequence[int]) -> None:
         return
     first, last = int(sequence_numbers[0]), int(sequence_numbers[-1])
     if first < start:
-        raise RemoteProtocolError(
-            f"a peek from sequence number {start} was answered with {first}: the service does not advance", operation=PEEK_MESSAGE
-        )
+        raise _broken(f"a peek from sequence number {start} was answered with {first}: the service does not advance")
     if last >= END_OF_NUMBERS or not _ascending(sequence_numbers):
-        raise RemoteProtocolError(
-            f"a peek from sequence number {start} was answered with numbers that do not ascend", operation=PEEK_MESSAGE
-        )
+        raise _broken(f"a peek from sequence number {start} was answered with numbers that do not ascend")
+
+
+def _broken(problem: str) -> RemoteProtocolError:
+    return RemoteProtocolError(problem, operation=short_name(PEEK_MESSAGE))
 
 
 def _ascending(sequence_numbers: Sequence[int]) -> bool:

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_sb_mgmt.errors import InvalidArgumentError, OutcomeUnknownError, SbMgmtError
+from spark_sb_mgmt.errors import InvalidArgumentError, OutcomeUnknownError, RemoteProtocolError, SbMgmtError
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """`deadline_s` bounds a request with all its retries and waits; None leaves that to max_retries."""
+    """`deadline_s` bounds a request with all its retries and waits; None leaves that to max_retries. A service that asks for a wait longer
+    than `max_retry_after_s` is not waited for."""
 
     max_retries: int = 5
     base_delay_s: float = 0.5
     max_delay_s: float = 30.0
     deadline_s: float | None = None
+    # Throttled namespaces ask for seconds; who asks for hours is better told to the user.
+    max_retry_after_s: float = 120.0
 
     def __post_init__(self) -> None:
         if self.max_retries < 0:
@@ -38,6 +41,8 @@ def wait_before_retry(policy: RetryPolicy, error: SbMgmtError, attempt: int, saf
     step = min(policy.max_delay_s, policy.base_delay_s * 2.0 ** min(attempt - 1, 32))
     wait = step * random
     if error.retry_after is not None:
+        if error.retry_after > policy.max_retry_after_s:
+            return None
         # Not before the service said; jitter on top keeps the throttled from returning in step.
         wait += error.retry_after
     if policy.deadline_s is not None and elapsed_s + wait >= policy.deadline_s:
@@ -46,8 +51,9 @@ def wait_before_retry(policy: RetryPolicy, error: SbMgmtError, attempt: int, saf
 
 
 def final_error(error: SbMgmtError, safe: bool, summary: str) -> SbMgmtError:
-    """What the caller is told when there is no further attempt: for a request that may have changed something, that this is not known."""
-    if safe or not error.may_have_taken_effect or isinstance(error, OutcomeUnknownError):
+    """What the caller is told when there is no further attempt: for a request that may have changed something, that this is not known.
+    A peer that broke the protocol did answer, so that stays what it is; `may_have_taken_effect` says the rest."""
+    if safe or not error.may_have_taken_effect or isinstance(error, (OutcomeUnknownError, RemoteProtocolError)):
         return error
     unknown = OutcomeUnknownError(summary, str(error), operation=error.operation, entity=error.entity, tracking_id=error.tracking_id)
     unknown.__cause__ = error

@@ -87,7 +87,7 @@ class Request(Generic[T]):
     @property
     def name(self) -> str:
         """The operation as people name it: the wire name without its prefix."""
-        return short_name(self.operation)
+        return names.short_name(self.operation)
 
     def error(self, response: Response, entity: str | None = None) -> SbMgmtError | None:
         """The error that this answer stands for, None if it is a success. What the body holds is not looked at."""
@@ -106,10 +106,6 @@ class Request(Generic[T]):
             return self.reader(response if entity is None else replace(response, entity=entity))
         except SbMgmtError as problem:
             raise problem.about(self.name, entity) from None
-
-
-def short_name(operation: str) -> str:
-    return operation.removeprefix("com.microsoft:")
 
 
 def _no_status(response: Response) -> RemoteProtocolError:
@@ -168,6 +164,8 @@ def _text(text: str) -> bytes:
 # --- answers ------------------------------------------------------------------------------------------------------------
 
 _CORRELATION_ID_FIELD: Final = 5
+# A peer may send a text of any length, and it may end up in an error.
+_LONGEST_TEXT: Final = 4096
 
 
 def read_response(raw: bytes | bytearray | memoryview) -> Response:
@@ -225,4 +223,4 @@ def _status(value: Value) -> int:
 
 def _said(value: Value) -> str | None:
     """Text as the service meant it, whatever type it gave it; some send the condition as symbol, some as string."""
-    return None if value is None else str(value)
+    return None if value is None else str(value)[:_LONGEST_TEXT]

@@ -23,6 +23,12 @@ RECEIVE_BY_SEQUENCE_NUMBER: Final = "com.microsoft:receive-by-sequence-number"
 UPDATE_DISPOSITION: Final = "com.microsoft:update-disposition"
 BATCH_DELETE_MESSAGES: Final = "com.microsoft:batch-delete-messages"
 
+
+def short_name(operation: str) -> str:
+    """An operation as people name it, in options and errors: without its prefix."""
+    return operation.removeprefix("com.microsoft:")
+
+
 # Nodes
 MANAGEMENT_NODE: Final = "$management"
 CBS_NODE: Final = "$cbs"

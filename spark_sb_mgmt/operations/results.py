@@ -15,7 +15,9 @@ from spark_sb_mgmt.operations.times import to_datetime
 
 
 def nothing(response: Response) -> None:
-    """For operations whose success says it all."""
+    """For operations whose success says it all. Only 200 is one: 202 and 204 would leave open whether anything was done."""
+    if response.is_empty:
+        raise RemoteProtocolError(f"the answer has status {response.status}, which leaves open whether it was done: 200 would say so")
 
 
 def required(body: Map, key: str) -> Value:

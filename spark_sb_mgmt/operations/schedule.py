@@ -113,7 +113,7 @@ def _entry(message: ScheduledMessage, row: int) -> bytes:
     try:
         wire = encode_message(_amqp_message(message, row))
     except EncodeError as problem:
-        raise problem.at_row(row).about(names.SCHEDULE_MESSAGE) from None
+        raise problem.at_row(row).about(names.short_name(names.SCHEDULE_MESSAGE)) from None
     return encode_entry(wire, message.message_id, message.session_id, message.partition_key, message.via_partition_key, row=row)
 
 

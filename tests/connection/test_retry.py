@@ -10,6 +10,7 @@ from spark_sb_mgmt.errors import (
     ConnectionLostError,
     InvalidArgumentError,
     OutcomeUnknownError,
+    RemoteProtocolError,
     SbMgmtError,
     ServerBusyError,
     error_from_response,
@@ -77,6 +78,18 @@ def test_an_uncertain_end_is_told_as_such_only_where_something_may_have_changed(
     assert "gone" in str(unknown)
     assert (unknown.operation, unknown.entity, unknown.__cause__) == ("schedule-message", "orders", LOST_AFTER_SENDING)
     assert final_error(unknown, False, "x") is unknown
+
+
+def test_a_wait_of_hours_is_not_waited_for() -> None:
+    assert decide(error_from_response(503, "com.microsoft:server-busy", "Please wait 120 seconds."), random=0.0) == 120.0
+    assert decide(error_from_response(503, "com.microsoft:server-busy", "Please wait 7200 seconds.")) is None
+
+
+def test_an_answer_that_breaks_the_protocol_stays_what_it_is_and_says_that_it_may_have_taken_effect() -> None:
+    broken = RemoteProtocolError("no status")
+    assert final_error(broken, False, "2 messages to schedule") is broken
+    assert broken.may_have_taken_effect
+    assert decide(broken, safe=False) is None
 
 
 def test_a_negative_number_of_retries_is_refused() -> None:
