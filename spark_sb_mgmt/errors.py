@@ -62,7 +62,8 @@ _SECRETS: Final = (
     # After a colon words may follow as well; a key has no spaces and is longer than they are.
     (re.compile(_NAME + r"(\s*:\s*)[\w+/=.~%-]{16,}"), r"\1\2***"),
     (re.compile(r"(?i)(SharedAccessSignature)\s+(?=\S*(?:sr|sig|se|skn)=)[^;\s\"']+"), r"\1 ***"),
-    (re.compile(r"(?i)\b(sig)(=|%3d)[^&;\s\"']+"), r"\1\2***"),
+    # Before it may stand `&`, also as `%26` where the whole was quoted once more: any digit, but no letter.
+    (re.compile(r"(?i)(?<![a-z_])(sig)(=|%3d)[^&;\s\"']+"), r"\1\2***"),
     (re.compile(r"(?i)\b(Bearer)\s+[\w.~+/=-]{8,}"), r"\1 ***"),
     (re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"), "***"),
 )
@@ -120,14 +121,18 @@ class SbMgmtError(Exception):
         }
         for name, value in known.items():
             if value is not None:
-                setattr(self, name, scrub(value) if isinstance(value, str) else value)
+                setattr(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # The one way in for every field of every subclass, and for whoever adds one later: none has to think of it.
+        super().__setattr__(name, scrub(value) if isinstance(value, str) else value)
 
     def about(self: _Error, operation: str | None = None, entity: str | None = None) -> _Error:
         """This error, told what it is about by those who know; what it knows already stays."""
         if self.operation is None and operation is not None:
             self.operation = operation
         if self.entity is None and entity is not None:
-            self.entity = scrub(entity)
+            self.entity = entity
         return self
 
     def __str__(self) -> str:
@@ -165,7 +170,7 @@ class EncodeError(LocalProtocolError, ValueError):
     """A value that cannot be encoded. `row` is the position in its batch, where there is one."""
 
     def __init__(self, message: str, *, row: int | None = None) -> None:
-        self.problem = scrub(message)
+        self.problem = message
         self.row = row
         super().__init__(message if row is None else f"row {row}: {message}")
 
@@ -219,7 +224,7 @@ class DecodeError(RemoteProtocolError, ValueError):
     `message` is the position of the message in its batch, where there is one."""
 
     def __init__(self, problem: str, offset: int, *, message: int | None = None) -> None:
-        self.problem = scrub(problem)
+        self.problem = problem
         self.offset = offset
         self.message = message
         where = f"byte {offset}" if message is None else f"message {message}, byte {offset}"
@@ -340,8 +345,8 @@ class OutcomeUnknownError(SbMgmtError):
         entity: str | None = None,
         tracking_id: str | None = None,
     ) -> None:
-        self.sent = scrub(sent)
-        self.reason = scrub(reason)
+        self.sent = sent
+        self.reason = reason
         super().__init__(
             f"sent {sent}, and it is not known whether it took effect: {reason}. It was not sent again; look at the entity before you do",
             operation=operation,
@@ -490,7 +495,12 @@ def error_from_condition(
 
 
 def _said(description: str | None) -> str:
-    return (description or "").strip()[:_LONGEST_DESCRIPTION] or "the service gave no description"
+    return _cut(description or "").strip() or "the service gave no description"
+
+
+def _cut(description: str) -> str:
+    # Scrubbed first: half a secret no longer looks like one.
+    return scrub(description)[:_LONGEST_DESCRIPTION]
 
 
 def _made(
@@ -509,7 +519,7 @@ def _made(
         entity=entity,
         status=status,
         condition=condition,
-        description=None if description is None else description[:_LONGEST_DESCRIPTION],
+        description=None if description is None else _cut(description),
         tracking_id=tracking_id,
         retryable=meaning.transient,
         retry_after=retry_after(description) if meaning.transient else None,
