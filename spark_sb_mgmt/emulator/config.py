@@ -17,7 +17,7 @@ from typing import Literal
 
 from spark_sb_mgmt.amqp.types import Value
 from spark_sb_mgmt.emulator.config_reader import ConfigError, Node
-from spark_sb_mgmt.emulator.entities.rules import SubscriptionRule
+from spark_sb_mgmt.emulator.entities.rules import RuleCompiler, SubscriptionRule
 from spark_sb_mgmt.emulator.entities.settings import (
     DEFAULT_DUPLICATE_DETECTION_WINDOW,
     DEFAULT_LOCK_DURATION,
@@ -27,7 +27,6 @@ from spark_sb_mgmt.emulator.entities.settings import (
     SubscriptionSettings,
     TopicSettings,
 )
-from spark_sb_mgmt.emulator.storage.store import RuleCompiler
 from spark_sb_mgmt.errors import EncodeError, SbMgmtError
 from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, RuleFilter, SqlFilter, SqlRuleAction, TrueFilter
 from spark_sb_mgmt.operations.arguments import amqp_value

@@ -5,9 +5,11 @@ The one rule: a rule is compiled before it gets here. Evaluating it may still fa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from spark_sb_mgmt.amqp.message import Message
+from spark_sb_mgmt.model import Rule
 
 DEFAULT_RULE_NAME = "$Default"
 
@@ -31,3 +33,7 @@ class SubscriptionRule(Protocol):
 
     def apply(self, message: Message) -> Message:
         """The message after the action."""
+
+
+# From what the configuration, a request or the journal says of a rule to what a subscription evaluates. It may raise an SbMgmtError.
+RuleCompiler = Callable[[Rule], SubscriptionRule]

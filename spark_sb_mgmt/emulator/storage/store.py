@@ -10,7 +10,7 @@ the room of what was removed is used again.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -28,15 +28,11 @@ from spark_sb_mgmt.emulator.entities.changes import (
     SessionStateSet,
 )
 from spark_sb_mgmt.emulator.entities.message import MessageState, StoredMessage
-from spark_sb_mgmt.emulator.entities.rules import SubscriptionRule
+from spark_sb_mgmt.emulator.entities.rules import RuleCompiler
 from spark_sb_mgmt.emulator.storage.database import FILE_NAME, StorageError, connect
 from spark_sb_mgmt.emulator.storage.pending import Pending
 from spark_sb_mgmt.emulator.storage.rules import decode_rule
 from spark_sb_mgmt.errors import EncodeError, SbMgmtError
-from spark_sb_mgmt.model import Rule
-
-# From what the journal keeps of a rule to the rule that a subscription evaluates.
-RuleCompiler = Callable[[Rule], SubscriptionRule]
 
 
 class Store:
