@@ -6,6 +6,7 @@ a `ServiceBusFault`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -15,12 +16,13 @@ from spark_sb_mgmt.emulator.management.bodies import Body
 
 
 class Answer(NamedTuple):
-    """`body` is the answer's map: encoded keys and values in turn."""
+    """`body` is the answer's map: encoded keys and values in turn, or the bytes of so many `items` in any pieces."""
 
-    body: tuple[bytes, ...] = ()
+    body: Sequence[bytes] = ()
     status: int = 200
     description: str = "OK"
     condition: str | None = None
+    items: int | None = None
 
 
 DONE: Final = Answer()

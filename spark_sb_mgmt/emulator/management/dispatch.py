@@ -83,7 +83,13 @@ class Management:
                     Call(self._namespace, self._compile_rule, entity, body, holder, associated, work, max_bytes, page_limit)
                 )
                 return encode_response(
-                    request.message_id, answer.status, answer.description, answer.condition, answer.body, request.tracking_id
+                    request.message_id,
+                    answer.status,
+                    answer.description,
+                    answer.condition,
+                    answer.body,
+                    request.tracking_id,
+                    items=answer.items,
                 )
             except ServiceBusFault as fault:
                 return encode_fault(request.message_id, fault, request.tracking_id)

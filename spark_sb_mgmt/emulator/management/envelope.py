@@ -6,6 +6,7 @@ whose message-id no answer may carry, raise; whatever else is wrong with the env
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -109,22 +110,25 @@ def encode_response(
     status: int,
     description: str,
     condition: str | None = None,
-    body: tuple[bytes, ...] = (),
+    body: Sequence[bytes] = (),
     tracking_id: str | None = None,
+    *,
+    items: int | None = None,
 ) -> bytes:
-    """An answer. `body` is its map: encoded keys and values in turn. A map is always there, because some clients read without looking."""
+    """An answer. `body` is its map: encoded keys and values in turn, or if `items` says how many these are, their bytes in any pieces.
+    A map is always there, because some clients read without looking."""
     pairs = [_STATUS_CODE, encode_value(Int(status)), _STATUS_DESCRIPTION, encode_value(description)]
     if condition is not None:
         pairs += (_ERROR_CONDITION, encode_value(Symbol(condition)))
     if tracking_id is not None:
         pairs += (_TRACKING_ID, encode_value(tracking_id))
-    # Joined once, with the head of the map written here: a page of messages is large, and every further join copies it.
+    # Joined once, with the head of the map written here: a page of messages is large, and each further copy costs more than all the rest.
     return b"".join(
         (
             encode_described(PROPERTIES, encode_fields(Properties(correlation_id=message_id))),
             encode_described(APPLICATION_PROPERTIES, encode_map(pairs)),
             _BODY_START,
-            _MAP_HEAD(c.MAP_32, 4 + sum(map(len, body)), len(body)),
+            _MAP_HEAD(c.MAP_32, 4 + sum(map(len, body)), len(body) if items is None else items),
             *body,
         )
     )

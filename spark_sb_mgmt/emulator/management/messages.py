@@ -5,8 +5,10 @@ The one rule: a page of messages is joined from stored bytes; nothing of a messa
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final
 
+from spark_sb_mgmt.amqp import constructors as c
 from spark_sb_mgmt.amqp.encode import encode_binary, encode_list, encode_map, encode_value
 from spark_sb_mgmt.amqp.types import Array, Int, Long
 from spark_sb_mgmt.emulator.entities import Disposition, DispositionStatus, StoredMessage, encode_peeked, faults
@@ -17,6 +19,7 @@ from spark_sb_mgmt.operations import names
 _MESSAGES, _MESSAGE, _LOCK_TOKEN, _EXPIRATIONS, _MESSAGE_COUNT = (
     encode_value(key) for key in (names.MESSAGES, names.MESSAGE, names.LOCK_TOKEN, names.EXPIRATIONS, names.MESSAGE_COUNT)
 )
+_LIST_HEAD: Final = Struct(">BII").pack
 # What an answer has besides its messages, with room to spare.
 _ENVELOPE: Final = 1024
 # `released` is an outcome on a link only.
@@ -38,15 +41,27 @@ def peek_message(call: Call) -> Answer:
     )
     if not page:
         return nothing("There are no more messages.", MESSAGE_NOT_FOUND)
-    encoded = encode_peeked(page, omit_message_body=omit)
-    if len(encoded) > room and len(page) > 1:
-        # The entity counts messages; around small ones, their entries add up.
-        encoded = encode_peeked(_fitting(page, room), omit_message_body=omit)
-    return Answer((_MESSAGES, encoded))
+    if omit:
+        return Answer((_MESSAGES, encode_peeked(_fitting(page, room), omit_message_body=True)))
+    parts = _entries(page)
+    size = sum(map(len, parts))
+    if size > room:
+        page = _fitting(page, room)
+        parts = _entries(page)
+        size = sum(map(len, parts))
+    # A list of entries, each already a map where it is stored; see `StoredMessage.entry_head`.
+    return Answer((_MESSAGES, _LIST_HEAD(c.LIST_32, 4 + size, len(page)), *parts), items=2)
+
+
+def _entries(page: list[StoredMessage]) -> list[bytes]:
+    parts: list[bytes] = []
+    for message in page:
+        parts += (message.entry_head, message.bare)
+    return parts
 
 
 def _fitting(page: list[StoredMessage], room: int) -> list[StoredMessage]:
-    """As many of the page as there is room for with all that is around them; one at least."""
+    """As many of the page as there is room for with all that is around them; one at least. The entity counted bare messages only."""
     for index, message in enumerate(page):
         room -= len(message.entry_head) + len(message.bare)
         if room < 0:
