@@ -1,0 +1,22 @@
+"""What a person uses: `ManagementClient`, the entities it opens, and what their methods give and take."""
+
+from __future__ import annotations
+
+from spark_sb_mgmt.client.addresses import entity_path
+from spark_sb_mgmt.client.entity import EntityClient
+from spark_sb_mgmt.client.management import ManagementClient
+from spark_sb_mgmt.client.peeking import PeekPage
+from spark_sb_mgmt.client.transaction import Transaction
+from spark_sb_mgmt.operations.message import Messages, ServiceBusMessage
+from spark_sb_mgmt.operations.schedule import ScheduledMessage
+
+__all__ = [
+    "EntityClient",
+    "ManagementClient",
+    "Messages",
+    "PeekPage",
+    "ScheduledMessage",
+    "ServiceBusMessage",
+    "Transaction",
+    "entity_path",
+]

@@ -1,0 +1,296 @@
+"""`EntityClient`: the management node of one entity, one method for each operation under its wire name.
+
+The one rule: a method says what it asks for and gives what the answer says; how it gets there (links, tokens, retries, deadlines) is
+`connection`'s business. An operation that changes something is sent again only if it is certain that it had no effect; where that is
+not known, OutcomeUnknownError says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, TypeVar
+from uuid import UUID
+
+from spark_sb_mgmt.amqp.types import Map
+from spark_sb_mgmt.client.peeking import PeekPage, found, sequence_numbers
+from spark_sb_mgmt.client.pipeline import pipeline
+from spark_sb_mgmt.client.transaction import Transaction
+from spark_sb_mgmt.connection import planning
+from spark_sb_mgmt.connection.channel import Channel, Outcome, Window
+from spark_sb_mgmt.connection.peek_range import END_OF_NUMBERS, Peek, PeekRange
+from spark_sb_mgmt.connection.settings import pipeline_depth
+from spark_sb_mgmt.errors import RemoteProtocolError, RequestTooLargeError, SbMgmtError
+from spark_sb_mgmt.model import Rule
+from spark_sb_mgmt.operations import arguments, delete, names, peek, receive, rules, schedule, sessions, settle
+from spark_sb_mgmt.operations.envelope import Request
+from spark_sb_mgmt.operations.message import Messages
+
+T = TypeVar("T")
+
+
+class EntityClient:
+    """A queue, a topic, a subscription, or a sub-queue of one. A context manager; closing it closes its links, not the client."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    @property
+    def path(self) -> str:
+        return self._channel.entity
+
+    @property
+    def max_message_size(self) -> int | None:
+        """The largest request that the entity takes, in bytes, None if it sets no limit. Opens the links if they are not."""
+        return self._channel.links().max_message_size
+
+    # --- messages -------------------------------------------------------------------------------------------------------
+
+    def peek_message(
+        self,
+        from_sequence_number: int = 0,
+        message_count: int = 250,
+        session_id: str | None = None,
+        omit_message_body: bool | None = None,
+    ) -> Messages:
+        """The next messages from a sequence number on. The service may give fewer than asked for; only none means that there are none."""
+        messages = self.call(peek.peek_message(from_sequence_number, message_count, session_id, omit_message_body))
+        if messages and messages[0].sequence_number < from_sequence_number:
+            raise RemoteProtocolError(
+                f"a peek from sequence number {from_sequence_number} was answered with {messages[0].sequence_number}: "
+                f"the service does not advance",
+                operation=names.short_name(names.PEEK_MESSAGE),
+                entity=self.path,
+            )
+        return messages
+
+    def receive_by_sequence_number(
+        self, sequence_numbers: Iterable[int], receiver_settle_mode: int = names.PEEK_LOCK, session_id: str | None = None
+    ) -> Messages:
+        """Deferred messages by their numbers, all or none: locked (1, with `lock_token`) or deleted (0)."""
+        return self.call(receive.receive_by_sequence_number(sequence_numbers, receiver_settle_mode, session_id))
+
+    def update_disposition(
+        self,
+        disposition_status: str,
+        lock_tokens: Iterable[UUID | str],
+        deadletter_reason: str | None = None,
+        deadletter_description: str | None = None,
+        properties_to_modify: Mapping[str, Any] | Map | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        """Settle locked messages: `completed`, `abandoned`, `suspended` (to the dead-letter queue) or `deferred`."""
+        self.call(
+            settle.update_disposition(
+                disposition_status, lock_tokens, deadletter_reason, deadletter_description, properties_to_modify, session_id
+            )
+        )
+
+    def renew_lock(self, lock_tokens: Iterable[UUID | str]) -> list[datetime]:
+        """Until when the messages are locked now, in the order of the tokens."""
+        return self.call(settle.renew_lock(lock_tokens))
+
+    def schedule_message(self, messages: Iterable[schedule.ScheduledMessage] | schedule.ScheduledMessage) -> list[int]:
+        """Their sequence numbers, in their order. All are one request: one that is too large is refused before it is sent, and names the
+        first message that is too large on its own, if one is."""
+        if isinstance(messages, schedule.ScheduledMessage):
+            messages = [messages]
+        messages = list(messages)
+        request = schedule.schedule_message(messages)
+        try:
+            return self.call(request)
+        except RequestTooLargeError as problem:
+            raise self._with_row(problem, request, messages) from None
+
+    def _with_row(
+        self, error: RequestTooLargeError, request: Request[list[int]], messages: Sequence[schedule.ScheduledMessage]
+    ) -> RequestTooLargeError:
+        envelope = error.size - len(request.body)
+        for row, message in enumerate(messages):
+            size = envelope + len(schedule.schedule_message([message]).body)
+            if size > error.limit:
+                return RequestTooLargeError(size, error.limit, row=row, operation=error.operation, entity=error.entity)
+        return error
+
+    def cancel_scheduled_message(self, sequence_numbers: Iterable[int]) -> None:
+        self.call(schedule.cancel_scheduled_message(sequence_numbers))
+
+    def batch_delete_messages(
+        self,
+        message_count: int = delete.SAFE_MESSAGE_COUNT,
+        enqueued_time_utc: datetime | int | None = None,
+        session_id: str | None = None,
+    ) -> int:
+        """Delete messages enqueued before a time (now, if none is given); how many were. Best effort: locked ones stay."""
+        before = int(self._channel.connection.timing.now() * 1000) if enqueued_time_utc is None else enqueued_time_utc
+        return self.call(delete.batch_delete_messages(message_count, before, session_id))
+
+    # --- sessions -------------------------------------------------------------------------------------------------------
+
+    def renew_session_lock(self, session_id: str) -> datetime:
+        """Until when the session is locked now."""
+        return self.call(sessions.renew_session_lock(session_id))
+
+    def get_session_state(self, session_id: str) -> bytes | None:
+        return self.call(sessions.get_session_state(session_id))
+
+    def set_session_state(self, session_id: str, session_state: bytes | None) -> None:
+        """None clears it."""
+        self.call(sessions.set_session_state(session_id, session_state))
+
+    def get_message_sessions(self, last_updated_time: datetime | int | None = None, top: int = 100) -> list[str]:
+        """Ids of sessions, page by page of `top`. Without a time: all that have messages or a state. With one: those whose state was set
+        after it."""
+        # A page may be short: only an empty one is the last. Sessions come and go meanwhile, so that one may be met twice.
+        ids: dict[str, None] = {}
+        skip = 0
+        while page := self.call(sessions.get_message_sessions(last_updated_time, skip, top)).sessions_ids:
+            skip += len(page)
+            self._check_advance(names.GET_MESSAGE_SESSIONS, skip, ids, page)
+            ids.update(dict.fromkeys(page))
+        return list(ids)
+
+    # --- rules ----------------------------------------------------------------------------------------------------------
+
+    def add_rule(self, rule: Rule) -> None:
+        self.call(rules.add_rule(rule))
+
+    def remove_rule(self, rule_name: str) -> None:
+        self.call(rules.remove_rule(rule_name))
+
+    def enumerate_rules(self, top: int = 100) -> list[Rule]:
+        """All rules of the subscription, page by page of `top`."""
+        by_name: dict[str, Rule] = {}
+        skip = 0
+        while page := self.call(rules.enumerate_rules(top, skip)):
+            skip += len(page)
+            self._check_advance(names.ENUMERATE_RULES, skip, by_name, [rule.name for rule in page])
+            by_name.update((rule.name, rule) for rule in page)
+        return list(by_name.values())
+
+    def _check_advance(self, operation: str, skip: int, known: Mapping[str, Any], page: Sequence[str]) -> None:
+        if known and all(name in known for name in page):
+            raise RemoteProtocolError(
+                f"a page was answered with nothing that was not in the pages before it, up to {skip}: the service does not advance",
+                operation=names.short_name(operation),
+                entity=self.path,
+            )
+
+    # --- many at once ---------------------------------------------------------------------------------------------------
+
+    def call(self, request: Request[T]) -> T:
+        """Any request of `spark_sb_mgmt.operations`."""
+        return self._channel.call(request)
+
+    def pipeline(self, requests: Iterable[Request[T]], depth: int | None = None) -> Iterator[tuple[int, Outcome[T]]]:
+        """Many requests, `depth` of them in flight: yields the position of each and its outcome, which is a result or an SbMgmtError, in
+        the order of their answers."""
+        return pipeline(self._channel, requests, depth)
+
+    def transaction(self) -> Transaction:
+        """`with entity.transaction() as txn:` for schedule-message and update-disposition."""
+        return Transaction(self._channel)
+
+    def peek_range(
+        self,
+        from_sequence_number: int = 0,
+        until_sequence_number: int | None = None,
+        page_size: int = 250,
+        depth: int | None = None,
+        session_id: str | None = None,
+    ) -> Iterator[PeekPage]:
+        """Every message of a range, each in exactly one page, pages in any order. `until_sequence_number` is exclusive, None is no end."""
+        state = PeekRange(from_sequence_number, until_sequence_number, page_size)
+        return self._pages(state, pipeline_depth(depth, self._channel.connection.settings), session_id)
+
+    def _pages(self, state: PeekRange, depth: int, session_id: str | None) -> Iterator[PeekPage]:
+        window: Window[Messages] = Window(self._channel, depth)
+        try:
+            while not state.finished:
+                while window.has_room and (asked := state.next_request()) is not None:
+                    window.submit(peek.peek_message(asked.from_sequence_number, asked.message_count, session_id), asked)
+                page = self._page(state, *window.next())
+                if page.keep:
+                    yield page
+        finally:
+            window.abandon()
+
+    def _page(self, state: PeekRange, asked: Peek, outcome: Outcome[Messages]) -> PeekPage:
+        if isinstance(outcome, SbMgmtError):
+            raise outcome
+        try:
+            keep = state.answer(asked, sequence_numbers(outcome))
+        except SbMgmtError as problem:
+            raise problem.about(names.short_name(names.PEEK_MESSAGE), self.path) from None
+        return PeekPage(outcome, tuple(keep), asked.from_sequence_number, asked.until_sequence_number)
+
+    # --- where messages are ---------------------------------------------------------------------------------------------
+
+    def lowest_sequence_number(self, session_id: str | None = None) -> int | None:
+        """None if there is no message. One round trip."""
+        return self._search(planning.lowest_sequence_number(), session_id)
+
+    def highest_sequence_number(self, start: int = 0, end: int = END_OF_NUMBERS, session_id: str | None = None) -> int | None:
+        """The highest in [start, end), which is for one partition of a partitioned entity; None if there is no message."""
+        return self._search(planning.highest_sequence_number(start, end), session_id)
+
+    def partition_ids(self, session_id: str | None = None) -> list[int]:
+        """Of the partitions that have messages; an entity that is not partitioned has one, 0."""
+        return self._search(planning.partition_ids(), session_id)
+
+    def extents(self, session_id: str | None = None) -> list[planning.Extent]:
+        """Lowest and highest sequence number of each partition that has messages, ascending."""
+        return self._search(planning.extents(), session_id)
+
+    def sequence_number_at(
+        self, enqueued_time: datetime | int, start: int = 0, end: int = END_OF_NUMBERS, session_id: str | None = None
+    ) -> int | None:
+        """The lowest number in [start, end) of a message that was enqueued at that time or later, as far as times ascend with numbers."""
+        time = int(arguments.timestamp("enqueued_time", enqueued_time))
+        return self._search(planning.sequence_number_at(time, start, end), session_id)
+
+    def search(self, searches: Sequence[planning.Search[T]], session_id: str | None = None) -> list[T]:
+        """Several searches of `connection.planning` in step: the round trips of the longest."""
+        return self._search(planning.together(searches), session_id)
+
+    def _search(self, search: planning.Search[T], session_id: str | None) -> T:
+        try:
+            wanted = next(search)
+            while True:
+                wanted = search.send(self._probe(wanted, session_id))
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def _probe(self, wanted: list[int], session_id: str | None) -> list[planning.Found | None]:
+        """One round trip: all probes of a round are in flight together."""
+        answers: list[planning.Found | None] = [None] * len(wanted)
+        requests = [peek.peek_message(number, 1, session_id) for number in wanted]
+        for position, outcome in self.pipeline(requests, max(1, len(requests))):
+            if isinstance(outcome, SbMgmtError):
+                raise outcome
+            answer = found(outcome)
+            if answer is not None and answer.sequence_number < wanted[position]:
+                raise RemoteProtocolError(
+                    f"a peek from sequence number {wanted[position]} was answered with {answer.sequence_number}: "
+                    f"the service does not advance",
+                    operation=names.short_name(names.PEEK_MESSAGE),
+                    entity=self.path,
+                )
+            answers[position] = answer
+        return answers
+
+    # --- the end --------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def __enter__(self) -> EntityClient:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"EntityClient({self.path!r} of {self._channel.connection!r})"

@@ -1,0 +1,291 @@
+"""One AMQP connection: proton's state machine, driven by hand over a byte stream (DESIGN section 2).
+
+The one rule: nothing happens but inside `step`, `open` and `close`, and none of them takes longer than it is told. There is no thread:
+whoever wants something of the connection drives it, and heartbeats are sent while somebody does. A connection that idled too long
+between two drives is found dead by the next, and is opened again by those who know how.
+
+What happens on a link is told to its handler. An engine that failed stays so: `error` says why, and every handler was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+from uuid import uuid4
+
+from proton import Collector, Connection, Event, Transport
+from proton import Link as ProtonLink
+from proton import Session as ProtonSession
+
+from spark_sb_mgmt.connection.sasl import SaslClient, SaslState
+from spark_sb_mgmt.connection.streams import ByteStream
+from spark_sb_mgmt.connection.timing import Deadline
+from spark_sb_mgmt.errors import ConnectionFailedError, ConnectionLostError, RemoteProtocolError, SbMgmtError, error_from_condition
+
+# Large frames: an answer of a page of messages in one or two pieces.
+_MAX_FRAME_SIZE: Final = 1024 * 1024
+_OUTPUT_CHUNK: Final = 256 * 1024
+# Steps end at least so often: heartbeats are looked after between them.
+_LONGEST_STEP_S: Final = 5.0
+_LOCAL_IDLE_TIMEOUT: Final = "local-idle-timeout expired"
+
+
+class LinkHandler(Protocol):
+    """Whoever has links on an engine."""
+
+    def remote_open(self, link: ProtonLink) -> None: ...
+    def remote_close(self, link: ProtonLink, error: SbMgmtError) -> None: ...
+    def delivery(self, link: ProtonLink, delivery: Any) -> None: ...
+    def lost(self, error: SbMgmtError) -> None: ...
+
+
+class Engine:
+    """`clock` is the one that heartbeats are counted by: the real one."""
+
+    def __init__(self, stream: ByteStream, host: str, idle_timeout_s: float, clock: Callable[[], float]) -> None:
+        self.error: SbMgmtError | None = None
+        self.is_open = False
+        self.mechanism: str | None = None
+        self._stream = stream
+        self._host = host
+        self._clock = clock
+        self._handlers: dict[str, LinkHandler] = {}
+        self._collector = Collector()
+        self._transport = Transport()
+        self._transport.max_frame_size = _MAX_FRAME_SIZE
+        self._transport.idle_timeout = idle_timeout_s
+        self._connection = Connection()
+        self._connection.container = f"sbmgmt-{uuid4()}"
+        self._connection.hostname = host
+        self._connection.collect(self._collector)
+        self._transport.bind(self._connection)
+        # What came behind SASL's outcome.
+        self._rest = b""
+        self._remote_closed = False
+        self._on_event: dict[Any, Callable[[Any], None]] = {
+            Event.CONNECTION_REMOTE_OPEN: self._connection_opened,
+            Event.CONNECTION_REMOTE_CLOSE: self._connection_closed,
+            Event.SESSION_REMOTE_CLOSE: self._session_closed,
+            Event.LINK_REMOTE_OPEN: self._link_opened,
+            Event.LINK_REMOTE_CLOSE: self._link_closed,
+            Event.LINK_REMOTE_DETACH: self._link_closed,
+            Event.DELIVERY: self._delivery,
+            Event.TRANSPORT_ERROR: self._transport_failed,
+        }
+
+    # --- opening and closing --------------------------------------------------------------------------------------------
+
+    def open(self, sasl: SaslClient, deadline: Deadline) -> None:
+        """SASL and the AMQP open, until the peer has answered both."""
+        try:
+            rest = self._authenticate(sasl, deadline)
+            self._connection.open()
+            self._push(memoryview(rest))
+            self.wait_until(lambda: self.is_open, deadline)
+        except SbMgmtError as problem:
+            self.fail(problem)
+            # Nothing of anybody's was sent yet.
+            problem.may_have_taken_effect = False
+            raise
+
+    def _authenticate(self, sasl: SaslClient, deadline: Deadline) -> bytes:
+        output = memoryview(b"")
+        while True:
+            output = output or memoryview(sasl.take_output())
+            while output:
+                taken = self._stream.send(output)
+                if not taken:
+                    break
+                output = output[taken:] or memoryview(sasl.take_output())
+            if sasl.state is SaslState.DONE:
+                self.mechanism = sasl.mechanism
+                return self._rest
+            data = self._stream.receive()
+            if data is None:
+                deadline.check()
+                self._stream.wait(deadline.remaining, to_send=bool(output))
+            elif not len(data):
+                raise ConnectionFailedError(f"{self._host} ended the connection before it was open")
+            else:
+                self._rest = sasl.receive(data)
+
+    def close(self, deadline: Deadline) -> None:
+        """Say goodbye and wait for the answer, but not for long; then close the stream. An engine that failed has done so already."""
+        if self.error is not None:
+            return
+        try:
+            self._connection.close()
+            while not self._remote_closed and not deadline.passed:
+                self._round(deadline.remaining)
+        except SbMgmtError:
+            pass
+        self.fail(ConnectionLostError("the connection was closed", may_have_taken_effect=True))
+
+    def abandon(self) -> None:
+        """This is a copy that a fork made: let go of it without touching what the parent goes on using."""
+        self._stream.abandon()
+        self._end(ConnectionLostError("the process was forked, and the connection stayed with the parent", may_have_taken_effect=True))
+
+    def interrupt(self) -> None:
+        self._stream.interrupt()
+
+    def fail(self, error: SbMgmtError) -> None:
+        """The connection is no more, for this reason."""
+        if self.error is None:
+            self._stream.close()
+            self._end(error)
+
+    def _end(self, error: SbMgmtError) -> None:
+        self.error = error
+        self.is_open = False
+        handlers, self._handlers = self._handlers, {}
+        for handler in dict.fromkeys(handlers.values()):
+            handler.lost(error)
+        # They refer to us, and what may still come is nobody's.
+        self._on_event = {}
+        self._transport.unbind()
+
+    # --- links ----------------------------------------------------------------------------------------------------------
+
+    def session(self) -> ProtonSession:
+        session = self._connection.session()
+        session.open()
+        return session
+
+    def handle(self, link: ProtonLink, handler: LinkHandler) -> None:
+        self._handlers[link.name] = handler
+
+    def forget(self, *links: ProtonLink) -> None:
+        for link in links:
+            self._handlers.pop(link.name, None)
+
+    # --- driving --------------------------------------------------------------------------------------------------------
+
+    def wait_until(self, done: Callable[[], bool], deadline: Deadline) -> None:
+        """Drive until it is so; raises what the engine failed with, or that the deadline passed."""
+        while not done():
+            if self.error is not None:
+                raise self.error
+            deadline.check()
+            self.step(deadline.remaining)
+
+    def step(self, timeout: float) -> None:
+        """One round: send what there is to send, wait for something to come if nothing is there yet, and handle it. A failure is not
+        raised: it is told to the handlers, and stays in `error`."""
+        if self.error is not None:
+            return
+        try:
+            self._round(timeout)
+        except SbMgmtError as problem:
+            self.fail(problem)
+
+    def flush(self) -> None:
+        """Send what can be sent at once."""
+        if self.error is None:
+            try:
+                self._flush()
+            except SbMgmtError as problem:
+                self.fail(problem)
+
+    def _round(self, timeout: float) -> None:
+        all_sent = self._flush()
+        data = self._stream.receive()
+        if data is None:
+            self._stream.wait(self._until_tick(timeout), to_send=not all_sent)
+            data = self._stream.receive()
+        if data is not None:
+            if not len(data):
+                raise ConnectionLostError(f"{self._host} ended the connection", may_have_taken_effect=True)
+            self._push(data)
+        # After what came in, so that a peer that was heard, if late, is not taken for dead.
+        self._transport.tick(self._clock())
+        self._handle_events()
+
+    def _until_tick(self, timeout: float) -> float:
+        due = self._transport.tick(self._clock())
+        self._handle_events()
+        if self._transport.pending() > 0:
+            self._flush()
+        return min(timeout, _LONGEST_STEP_S, max(0.0, due - self._clock()) if due else timeout)
+
+    def _push(self, data: memoryview) -> None:
+        while len(data):
+            capacity = self._transport.capacity()
+            if capacity <= 0:
+                self._handle_events()
+                if self.error is None:
+                    raise RemoteProtocolError(f"{self._host} goes on sending after the end of the connection")
+                return
+            # It takes whatever has a buffer, and copies it.
+            self._transport.push(data[:capacity])  # type: ignore[arg-type]
+            data = data[capacity:]
+            self._handle_events()
+
+    def _flush(self) -> bool:
+        """Whether all went out."""
+        while (pending := self._transport.pending()) > 0:
+            chunk = self._transport.peek(min(pending, _OUTPUT_CHUNK)) or b""
+            taken = self._stream.send(chunk)
+            if taken:
+                self._transport.pop(taken)
+            if taken < len(chunk):
+                return False
+        return True
+
+    # --- what the peer did ----------------------------------------------------------------------------------------------
+
+    def _handle_events(self) -> None:
+        while (event := self._collector.peek()) is not None:
+            handle = self._on_event.get(event.type)
+            try:
+                if handle is not None:
+                    handle(event)
+            finally:
+                self._collector.pop()
+
+    def _connection_opened(self, event: Any) -> None:
+        self.is_open = True
+
+    def _connection_closed(self, event: Any) -> None:
+        self._remote_closed = True
+        raise _ended(self._connection.remote_condition, "connection")
+
+    def _session_closed(self, event: Any) -> None:
+        error = _ended(event.session.remote_condition, "session")
+        event.session.close()
+        for handler in self._handlers_of(event.session):
+            handler.lost(error)
+
+    def _handlers_of(self, session: ProtonSession) -> list[LinkHandler]:
+        return [handler for handler in dict.fromkeys(self._handlers.values()) if getattr(handler, "session", None) == session]
+
+    def _link_opened(self, event: Any) -> None:
+        handler = self._handlers.get(event.link.name)
+        if handler is not None:
+            handler.remote_open(event.link)
+
+    def _link_closed(self, event: Any) -> None:
+        link = event.link
+        error = _ended(link.remote_condition, "link")
+        handler = self._handlers.pop(link.name, None)
+        link.close()
+        if handler is not None:
+            handler.remote_close(link, error)
+
+    def _delivery(self, event: Any) -> None:
+        link = event.link
+        handler = self._handlers.get(link.name)
+        if handler is not None:
+            handler.delivery(link, event.delivery)
+
+    def _transport_failed(self, event: Any) -> None:
+        condition = self._transport.condition
+        said = "" if condition is None else f"{condition.name}: {condition.description}"
+        if condition is not None and condition.description == _LOCAL_IDLE_TIMEOUT:
+            raise ConnectionLostError(f"nothing came from {self._host} for too long", may_have_taken_effect=True)
+        raise RemoteProtocolError(f"what {self._host} sends is not AMQP 1.0 ({said})")
+
+
+def _ended(condition: Any, what: str) -> SbMgmtError:
+    name, description = (None, None) if condition is None else (condition.name, condition.description)
+    return error_from_condition(name, description, ended=what)

@@ -1,0 +1,61 @@
+"""What a connection is told by its user, checked before anything is opened (CONTRACT section 1.1).
+
+The one rule: every wait has a bound, and it stands here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from spark_sb_mgmt.connection.retry import RetryPolicy
+from spark_sb_mgmt.errors import InvalidArgumentError
+
+Transport = Literal["amqp", "amqpWebSocket"]
+# An AMQP uint, and not so large that a deadline of ours would overflow anything.
+_LONGEST_SERVER_TIMEOUT_MS: Final = 2**31 - 1
+_DEEPEST_PIPELINE: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Times in seconds but for `server_timeout_ms`, which is sent with every request; our own deadline for one is longer by
+    `request_margin_s`, so that the service's own word about it arrives."""
+
+    transport: Transport = "amqp"
+    ca_file: str | None = None
+    server_timeout_ms: int = 60_000
+    pipeline_depth: int = 8
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    request_margin_s: float = 5.0
+    connect_timeout_s: float = 30.0
+    open_timeout_s: float = 30.0
+    attach_timeout_s: float = 30.0
+    put_token_timeout_s: float = 30.0
+    close_timeout_s: float = 1.0
+    # A peer from which nothing, not even a heartbeat, came for so long is gone.
+    idle_timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.transport not in get_args(Transport):
+            raise InvalidArgumentError("transport", f"is {self.transport!r:.60}: there are {', '.join(get_args(Transport))}")
+        whole_number("serverTimeoutMs", self.server_timeout_ms, 1, _LONGEST_SERVER_TIMEOUT_MS)
+        whole_number("pipelineDepth", self.pipeline_depth, 1, _DEEPEST_PIPELINE)
+        for name, seconds in vars(self).items():
+            if name.endswith("_s") and (not isinstance(seconds, (int, float)) or not seconds > 0):
+                raise InvalidArgumentError(name, f"is {seconds!r:.60}: it must be a number of seconds above 0")
+
+    @property
+    def request_timeout_s(self) -> float:
+        return self.server_timeout_ms / 1000 + self.request_margin_s
+
+
+def whole_number(name: str, value: int, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidArgumentError(name, f"is {value!r:.60}: it must be {least} to {most}")
+    return value
+
+
+def pipeline_depth(given: int | None, settings: Settings) -> int:
+    """The depth that was given for one call, or that of the settings."""
+    return settings.pipeline_depth if given is None else whole_number("depth", given, 1, _DEEPEST_PIPELINE)

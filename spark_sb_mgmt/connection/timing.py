@@ -1,0 +1,73 @@
+"""Time and chance as the connection uses them, and the deadlines made of them.
+
+The one rule: nothing in `connection` asks the system for the time, sleeps or draws a random number but through `Timing`, so that a test
+can decide all of it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from spark_sb_mgmt.errors import DeadlineExceededError
+
+
+@dataclass(frozen=True)
+class Timing:
+    """`clock` counts seconds and never goes back; `now` is seconds since the Unix epoch, which is what tokens are dated in."""
+
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+    random: Callable[[], float] = field(default=random.random)
+
+    def deadline(self, name: str, seconds: float) -> Deadline:
+        return Deadline(name, seconds, self.clock)
+
+
+class Deadline:
+    """A time by which something must be done. `name` is what an error calls it: connect, open, attach, put-token, request, close."""
+
+    __slots__ = ("_at", "_clock", "name", "seconds")
+
+    def __init__(self, name: str, seconds: float, clock: Callable[[], float]) -> None:
+        self.name = name
+        self.seconds = seconds
+        self._clock = clock
+        self._at = clock() + seconds
+
+    @property
+    def remaining(self) -> float:
+        return max(0.0, self._at - self._clock())
+
+    @property
+    def passed(self) -> bool:
+        return self._clock() >= self._at
+
+    def error(self) -> DeadlineExceededError:
+        return DeadlineExceededError(self.name, self.seconds)
+
+    def check(self) -> None:
+        if self.passed:
+            raise self.error()
+
+
+class DrivenClock:
+    """A clock that stands still while nobody drives the connection. There is no thread of our own: between two calls of the user nobody
+    listens, and time in which nobody could have listened must not count against an answer."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._undriven = 0.0
+        self._left_at = clock()
+
+    def __call__(self) -> float:
+        return self._clock() - self._undriven
+
+    def enter(self) -> None:
+        self._undriven += max(0.0, self._clock() - self._left_at)
+
+    def leave(self) -> None:
+        self._left_at = self._clock()
