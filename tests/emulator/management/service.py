@@ -52,7 +52,8 @@ class Reply:
     def body(self) -> dict[str, Any]:
         body = self.message.body
         assert isinstance(body, dict)
-        return body
+        # proton shows a binary as a view of the message's own memory, which goes when the message goes.
+        return {key: bytes(value) if isinstance(value, memoryview) else value for key, value in body.items()}
 
     @property
     def messages(self) -> list[Message]:
