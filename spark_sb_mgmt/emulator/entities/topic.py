@@ -16,7 +16,7 @@ from spark_sb_mgmt.emulator.entities.context import Context
 from spark_sb_mgmt.emulator.entities.entity import Entity
 from spark_sb_mgmt.emulator.entities.message import IncomingMessage, StoredMessage, read_message
 from spark_sb_mgmt.emulator.entities.numbers import SequenceNumbers
-from spark_sb_mgmt.emulator.entities.queue import Queue, QueueKind
+from spark_sb_mgmt.emulator.entities.queue import Counts, Queue, QueueKind
 from spark_sb_mgmt.emulator.entities.rules import DEFAULT_RULE_NAME, RuleEvaluationError, SubscriptionRule
 from spark_sb_mgmt.emulator.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from spark_sb_mgmt.errors import SbMgmtError
@@ -153,6 +153,10 @@ class Topic(Entity):
         self.subscriptions: dict[str, Subscription] = {}
         for subscription in settings.subscriptions:
             self._subscribe(subscription)
+
+    def counts(self) -> Counts:
+        """All that stands at a topic is scheduled."""
+        return Counts(0, 0, len(self.messages), 0)
 
     def _subscribe(self, given: SubscriptionSettings) -> None:
         self.subscriptions[given.name.lower()] = Subscription(self.path, self._context, given.name, given.queue, given.rules)

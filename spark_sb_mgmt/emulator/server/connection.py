@@ -1,0 +1,306 @@
+"""One AMQP connection: bytes of a stream through SASL into proton's engine, its events to links, its output back to the stream.
+
+The one rule: handling input changes state and fills the engine; nothing leaves before the broker has committed and calls `flush`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from proton import Collector, Connection, Endpoint, Event, Transport
+from proton import Link as ProtonLink
+
+from spark_sb_mgmt.emulator.entities import UnitOfWork
+from spark_sb_mgmt.emulator.server.authorization import Authorization, plain_grant
+from spark_sb_mgmt.emulator.server.byte_streams import ByteStream, EndOfStreamError
+from spark_sb_mgmt.emulator.server.frames import FrameSplitter
+from spark_sb_mgmt.emulator.server.link import Link
+from spark_sb_mgmt.emulator.server.loop import READ, WRITE, Timer
+from spark_sb_mgmt.emulator.server.sasl import SaslServer, SaslState
+
+if TYPE_CHECKING:
+    from spark_sb_mgmt.emulator.server.broker import Broker
+
+# What the service offers (wire-facts.md section 4).
+MAX_FRAME_SIZE: Final = 65536
+# Bytes handed to the stream at a time.
+_OUTPUT_CHUNK: Final = 256 * 1024
+# More than this in the engine's buffers, and nothing more is produced for this session until the peer has read some.
+HIGH_WATER: Final = 4 * 1024 * 1024
+_log = logging.getLogger(__name__)
+
+
+class AmqpConnection:
+    def __init__(self, broker: Broker, stream: ByteStream, attach: Callable[[AmqpConnection, ProtonLink], Link | None]) -> None:
+        self.broker = broker
+        self.authorization = Authorization()
+        # Declared on this connection and not yet discharged, by transaction id.
+        self.transactions: dict[bytes, UnitOfWork] = {}
+        self.links: dict[ProtonLink, Link] = {}
+        self.is_closed = False
+        self._attach = attach
+        self._stream = stream
+        self._events = READ
+        self._sasl: SaslServer | None = SaslServer(
+            {"ANONYMOUS": lambda _: "anonymous", "PLAIN": self._verify_plain, "MSSBCBS": lambda _: "anonymous"}
+        )
+        self._output = b""
+        self._splitter = FrameSplitter(MAX_FRAME_SIZE)
+        self._collector = Collector()
+        self._transport = Transport(Transport.SERVER)
+        self._transport.max_frame_size = MAX_FRAME_SIZE
+        self._transport.idle_timeout = broker.idle_timeout
+        self._connection = Connection()
+        self._connection.collect(self._collector)
+        self._transport.bind(self._connection)
+        self._tick_timer: Timer | None = None
+        self._message_format = 0
+        # A link has more to send than the peer has read.
+        self._wants_room = False
+        self._handlers: dict[Any, Callable[[Any], None]] = {
+            Event.CONNECTION_REMOTE_OPEN: self._on_connection_open,
+            Event.CONNECTION_REMOTE_CLOSE: self._on_connection_close,
+            Event.SESSION_REMOTE_OPEN: lambda event: event.session.open(),
+            Event.SESSION_REMOTE_CLOSE: self._on_session_close,
+            Event.LINK_REMOTE_OPEN: self._on_link_open,
+            Event.LINK_REMOTE_CLOSE: lambda event: self._on_link_close(event.link, closed=True),
+            Event.LINK_REMOTE_DETACH: lambda event: self._on_link_close(event.link, closed=False),
+            Event.LINK_FLOW: self._on_flow,
+            Event.DELIVERY: self._on_delivery,
+        }
+        broker.loop.watch(stream.sock, self._on_ready)
+
+    # Input
+
+    def _on_ready(self, events: int) -> None:
+        self.broker.touch(self)
+        if not events & READ and not self._stream.wants & WRITE:
+            return
+        try:
+            data = self._stream.receive()
+        except EndOfStreamError:
+            self.drop()
+            return
+        if data:
+            self.guard(lambda: self._receive(data))
+
+    def guard(self, work: Callable[[], None]) -> None:
+        """Whatever a client brings about, it is the only one to lose its connection by it."""
+        if self.is_closed:
+            return
+        try:
+            work()
+        except Exception:
+            _log.exception("a connection was dropped: what it sent made the emulator fail")
+            self.drop(by_peer=False)
+
+    def _receive(self, data: bytes) -> None:
+        if self._sasl is not None:
+            data = self._sasl.receive(data)
+            self._output += self._sasl.take_output()
+            if self._sasl.state is SaslState.DONE:
+                self._sasl = None
+        for piece in self._splitter.split(data):
+            self._message_format = piece.message_format
+            self._push(bytes(piece.data))
+        self._message_format = 0
+
+    def _push(self, data: bytes) -> None:
+        while data and not self.is_closed:
+            capacity = self._transport.capacity()
+            if capacity <= 0:
+                # The engine takes no more: it found an error in what it had, and says so in its output.
+                self._handle_events()
+                return
+            self._transport.push(data[:capacity])
+            data = data[capacity:]
+            self._handle_events()
+
+    def _verify_plain(self, response: bytes) -> str | None:
+        _, _, rest = response.partition(b"\0")
+        user, _, password = rest.partition(b"\0")
+        name = user.decode("utf-8", "replace")
+        rights = self.broker.policies.verify_plain(name, password.decode("utf-8", "replace"))
+        if rights is None:
+            return None
+        self.authorization.add(plain_grant(rights))
+        return name
+
+    # Events
+
+    def _handle_events(self) -> None:
+        while not self.is_closed and (event := self._collector.peek()) is not None:
+            handler = self._handlers.get(event.type)
+            if handler is not None:
+                handler(event)
+            if not self.is_closed:
+                self._collector.pop()
+
+    def _on_connection_open(self, event: Any) -> None:
+        event.connection.container = "sbmgmt-emulator"
+        event.connection.open()
+
+    def _on_connection_close(self, event: Any) -> None:
+        self._forget_links(lambda _: True)
+        event.connection.close()
+
+    def _on_session_close(self, event: Any) -> None:
+        session = event.session
+        self._forget_links(lambda link: bool(link.session == session))
+        session.close()
+        session.free()
+
+    def _forget_links(self, which: Callable[[ProtonLink], bool], *, by_peer: bool = True) -> None:
+        for proton_link in [link for link in self.links if which(link)]:
+            self.links.pop(proton_link).gone(by_peer=by_peer)
+
+    def _on_link_open(self, event: Any) -> None:
+        if event.link.state & Endpoint.LOCAL_UNINIT:
+            link = self._attach(self, event.link)
+            if link is not None:
+                self.links[event.link] = link
+
+    def _on_link_close(self, proton_link: ProtonLink, *, closed: bool) -> None:
+        link = self.links.pop(proton_link, None)
+        if link is not None:
+            link.gone(by_peer=True)
+        if proton_link.state & Endpoint.LOCAL_ACTIVE:
+            if closed:
+                proton_link.close()
+            else:
+                proton_link.detach()
+        proton_link.free()
+
+    def _on_flow(self, event: Any) -> None:
+        link = self.links.get(event.link)
+        if link is not None:
+            link.touch()
+            link.pump()
+
+    def _on_delivery(self, event: Any) -> None:
+        link = self.links.get(event.link)
+        if link is not None:
+            link.touch()
+            link.delivery(event.delivery, self._message_format)
+
+    # For links
+
+    def siblings(self, link: Link) -> Iterator[Link]:
+        """The links of the same session."""
+        session = link.link.session
+        return (other for proton_link, other in self.links.items() if proton_link.session == session)
+
+    def find_link(self, name: str) -> Link | None:
+        return next((link for proton_link, link in self.links.items() if proton_link.name == name), None)
+
+    def forget(self, proton_link: ProtonLink) -> None:
+        """The server itself has closed this link."""
+        self.links.pop(proton_link, None)
+        self.broker.touch(self)
+
+    def is_congested(self, link: Link) -> bool:
+        """Whether the peer has not read what the session holds for it. Whoever asks is pumped when that changes."""
+        if link.link.session.outgoing_bytes < HIGH_WATER:
+            return False
+        self._wants_room = True
+        return True
+
+    def _resume(self) -> None:
+        """There is room again. Who finds none this time asks again by `is_congested`."""
+        for link in list(self.links.values()):
+            link.pump()
+        self.broker.touch(self)
+
+    # Output
+
+    def flush(self) -> None:
+        """Send what can be sent now; wait for the socket with the rest."""
+        if self.is_closed:
+            return
+        try:
+            self._flush()
+        except EndOfStreamError:
+            self.drop()
+
+    def _flush(self) -> None:
+        if self._output:
+            taken = self._stream.send(self._output)
+            self._output = self._output[taken:]
+        finished = self._sasl is not None and self._sasl.state is SaslState.REFUSED
+        if not self._output and self._sasl is None:
+            self._tick()
+            finished = self._flush_engine()
+        if finished and not self._output:
+            self.drop()
+            return
+        self._watch_for((READ | WRITE) if self._has_output() else READ)
+        if self._wants_room and self._has_room():
+            # In the next turn: what is done then is committed before it is sent.
+            self._wants_room = False
+            self.broker.loop.call_soon(lambda: self.guard(self._resume))
+
+    def _has_room(self) -> bool:
+        return any(link.session.outgoing_bytes < HIGH_WATER // 2 for link in self.links)
+
+    def _flush_engine(self) -> bool:
+        """True when the engine has nothing more to say, ever."""
+        while (pending := self._transport.pending()) > 0:
+            chunk = self._transport.peek(min(pending, _OUTPUT_CHUNK)) or b""
+            taken = self._stream.send(chunk)
+            if taken:
+                self._transport.pop(taken)
+            if taken < len(chunk):
+                return False
+            # Sending makes room: an engine that had more for the peer's window says so by events.
+            self._handle_events()
+        return bool(pending < 0)
+
+    def _has_output(self) -> bool:
+        return bool(self._output) or (self._sasl is None and self._transport.pending() > 0)
+
+    def _watch_for(self, events: int) -> None:
+        events |= self._stream.wants
+        if events != self._events:
+            self._events = events
+            self.broker.loop.change(self._stream.sock, self._on_ready, events)
+
+    def _tick(self) -> None:
+        """Heartbeats, and the end of a peer that sends none."""
+        deadline = self._transport.tick(self.broker.loop.time())
+        if deadline and (self._tick_timer is None or deadline < self._tick_timer.when):
+            if self._tick_timer is not None:
+                self._tick_timer.cancel()
+            self._tick_timer = self.broker.loop.call_at(deadline, self._on_tick)
+
+    def _on_tick(self) -> None:
+        self._tick_timer = None
+        self.broker.touch(self)
+
+    # The end
+
+    def close(self, condition: Any = None) -> None:
+        """Say goodbye; the socket closes when the peer has been told."""
+        if not self.is_closed and self._sasl is None:
+            self._forget_links(lambda _: True, by_peer=False)
+            self._connection.condition = condition
+            self._connection.close()
+            self.broker.touch(self)
+
+    def drop(self, *, by_peer: bool = True) -> None:
+        """Close the socket without a word."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._forget_links(lambda _: True, by_peer=by_peer)
+        for work in self.transactions.values():
+            work.rollback()
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+        self.broker.loop.unwatch(self._stream.sock)
+        self._stream.close()
+        # The engine's objects refer to one another and to us.
+        self._transport.unbind()
+        self._handlers.clear()
+        self.broker.forget(self)

@@ -1,0 +1,80 @@
+"""A receiver that asked for a session: attached when it has one, or refused when its time is over.
+
+The one rule: the attach is answered once, with the session that was locked for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from proton import Link as ProtonLink
+
+from spark_sb_mgmt.emulator.entities import Queue, ServiceBusFault
+from spark_sb_mgmt.emulator.server.entity_links import ReceiverLink
+from spark_sb_mgmt.emulator.server.link import Link, refuse
+
+if TYPE_CHECKING:
+    from spark_sb_mgmt.emulator.server.connection import AmqpConnection
+
+TIMEOUT: Final = "com.microsoft:timeout"
+# wire-facts.md section 3.4.
+DEFAULT_TIMEOUT_MS: Final = 65_000
+
+
+class SessionWait(Link):
+    """`session_id` None waits for whichever comes first; a named session that another holds is refused at once."""
+
+    def __init__(self, connection: AmqpConnection, link: ProtonLink, address: str, queue: Queue, session_id: str | None) -> None:
+        super().__init__(connection, link, address, "Listen")
+        self.queue = queue
+        self._session_id = session_id
+
+    def receiver(self) -> ReceiverLink | None:
+        """The link with its session, or None if it has to wait."""
+        receiver = ReceiverLink(self.connection, self.link, self.address, self.queue)
+        session = self.queue.accept_session(receiver, self._session_id)
+        if session is None:
+            return None
+        receiver.session = session
+        return receiver
+
+    def open(self) -> None:
+        """Wait: the attach is not answered yet."""
+        given = (self.link.remote_properties or {}).get(TIMEOUT)
+        timeout = int(given) if isinstance(given, int) and given > 0 else DEFAULT_TIMEOUT_MS
+        self.broker.waiting.setdefault(self.queue.path, {})[self] = None
+        self.broker.call_at(self.broker.now() + timeout, self._give_up)
+
+    def try_again(self) -> bool:
+        """Whether a session was there."""
+        try:
+            receiver = self.receiver()
+        except ServiceBusFault as fault:
+            self._end()
+            refuse(self.link, fault)
+            return False
+        if receiver is None:
+            return False
+        self._end()
+        self.connection.links[self.link] = receiver
+        receiver.open()
+        return True
+
+    def _give_up(self) -> None:
+        if self.is_gone:
+            return
+        self._end()
+        refuse(
+            self.link,
+            ServiceBusFault(
+                408, "com.microsoft:timeout", f"No session of '{self.queue.path}' became available within the time that was asked for."
+            ),
+        )
+
+    def _end(self) -> None:
+        self.gone(by_peer=False)
+        self.connection.forget(self.link)
+
+    def gone(self, *, by_peer: bool) -> None:
+        super().gone(by_peer=by_peer)
+        self.broker.waiting.get(self.queue.path, {}).pop(self, None)
