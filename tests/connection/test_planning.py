@@ -161,10 +161,9 @@ def test_planning_a_million_messages_takes_under_twelve_round_trips_in_all(parti
 def test_a_partition_emptied_while_it_is_planned_has_no_extent() -> None:
     search = extents()
     wanted = next(search)
-    # Two round trips find the only partition; what is asked for next is where in it.
-    for _ in range(2):
+    # The ids of partitions first; then what is asked for is where in the only one.
+    while max(wanted) >= 1 << 48:
         wanted = search.send([Found(5) if probe <= 5 else None for probe in wanted])
-    assert max(wanted) < 1 << 48
     with pytest.raises(StopIteration) as end:
         search.send([None] * len(wanted))
     assert end.value.value == []
