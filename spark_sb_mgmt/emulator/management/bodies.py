@@ -1,7 +1,7 @@
 """The body of a request, key by key, each of the type that the protocol gives it (wire-facts.md section 1.1).
 
 The one rule: a value of another type is refused with its key and the type that is expected, never converted. A null is an absent key,
-because some clients send every key they know.
+because some clients send every key they know. Text is UTF-8 or refused, because it comes back in answers that others must be able to read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from uuid import UUID
 from spark_sb_mgmt.amqp.types import Array, Map, Value, type_name
 from spark_sb_mgmt.emulator.entities import faults
 from spark_sb_mgmt.emulator.entities.message import MAX_ID_LENGTH
+from spark_sb_mgmt.emulator.management.envelope import is_utf8
 from spark_sb_mgmt.operations import names
 
 
@@ -47,11 +48,16 @@ class Body:
         return int(self.required(key, *kinds))
 
     def text(self, key: str) -> str:
-        return str(self.required(key, "string"))
+        return self._utf8(key, self.required(key, "string"))
 
     def optional_text(self, key: str) -> str | None:
         value = self.optional(key, "string")
-        return None if value is None else str(value)
+        return None if value is None else self._utf8(key, value)
+
+    def _utf8(self, key: str, text: str) -> str:
+        if is_utf8(text):
+            return text
+        raise faults.argument_error(f"`{key}` in {self.place} is not valid UTF-8.")
 
     def identifier(self, key: str) -> str:
         """A session-id or the like, as long as such may be."""
@@ -95,6 +101,8 @@ class Body:
                 raise faults.argument_error(
                     f"'{name:.80}' of `{key}` in {self.place} is an AMQP {type_name(value)}; application properties are simple values."
                 )
+            if not is_utf8(name) or (isinstance(value, str) and not is_utf8(value)):
+                raise faults.argument_error(f"'{name:.80}' of `{key}` in {self.place} is not valid UTF-8.")
         return Map() if given is None else given
 
 

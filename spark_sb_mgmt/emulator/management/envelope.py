@@ -62,6 +62,8 @@ def read_request(raw: bytes | bytearray | memoryview) -> ManagementRequest:
     message_id = properties.message_id
     if type_name(message_id) not in _ID_TYPES:
         raise decode_error(f"The message-id of the request is an AMQP {type_name(message_id)}, not a string, uuid, ulong or binary.")
+    if isinstance(message_id, str) and not is_utf8(message_id):
+        raise decode_error("The message-id of the request is not valid UTF-8.")
     given = message.application_properties or Map()
     problems: list[str] = []
     return ManagementRequest(
@@ -78,13 +80,20 @@ def read_request(raw: bytes | bytearray | memoryview) -> ManagementRequest:
 
 def _text(given: Map, key: str, problems: list[str], *, required: bool = False) -> str | None:
     value = given.get(key)
-    if isinstance(value, str):
+    if isinstance(value, str) and is_utf8(value):
         return str(value)
-    if value is not None:
+    if isinstance(value, str):
+        problems.append(f"The application property `{key}` is not valid UTF-8.")
+    elif value is not None:
         problems.append(f"The application property `{key}` must be a string, not a {type_name(value)}.")
     elif required:
         problems.append(f"The application property `{key}` (string) is missing.")
     return None
+
+
+def is_utf8(text: str) -> bool:
+    """Whether text that was decoded can be read by everyone: the decoder keeps bytes that are no UTF-8 as lone surrogates."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _server_timeout(given: Map, problems: list[str]) -> int:
@@ -117,7 +126,8 @@ def encode_response(
 ) -> bytes:
     """An answer. `body` is its map: encoded keys and values in turn, or if `items` says how many these are, their bytes in any pieces.
     A map is always there, because some clients read without looking."""
-    pairs = [_STATUS_CODE, encode_value(Int(status)), _STATUS_DESCRIPTION, encode_value(description)]
+    readable = description.encode("utf-8", "backslashreplace").decode()
+    pairs = [_STATUS_CODE, encode_value(Int(status)), _STATUS_DESCRIPTION, encode_value(readable)]
     if condition is not None:
         pairs += (_ERROR_CONDITION, encode_value(Symbol(condition)))
     if tracking_id is not None:
