@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from spark_sb_mgmt.client.addresses import entity_path
 from spark_sb_mgmt.client.entity import EntityClient
 from spark_sb_mgmt.client.management import ManagementClient
 from spark_sb_mgmt.client.peeking import PeekPage
@@ -18,5 +17,4 @@ __all__ = [
     "ScheduledMessage",
     "ServiceBusMessage",
     "Transaction",
-    "entity_path",
 ]

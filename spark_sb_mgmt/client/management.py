@@ -61,14 +61,15 @@ class ManagementClient:
         return self._connection.endpoint.host
 
     def entity(self, path: str | None = None) -> EntityClient:
-        """The management node of an entity: `orders`, `events/Subscriptions/audit`, `orders/$DeadLetterQueue`; `entity_path` makes such
-        paths. Without a path, the EntityPath of the connection string. Nothing is opened yet."""
+        """The management node of an entity: `orders`, `site1/orders`, `events`, `events/Subscriptions/audit`, and of each but a topic
+        `.../$DeadLetterQueue` and `.../$Transfer/$DeadLetterQueue`. Without a path, the EntityPath of the connection string. Nothing is
+        opened yet."""
         if path is None:
             path = self._default_entity
             if path is None:
                 raise InvalidArgumentError("path", f"must be given: the connection string has no {ENTITY_PATH}")
         self._connection.check_open()
-        return EntityClient(Channel(self._connection, check_path("path", path)))
+        return EntityClient(Channel(self._connection, check_path(path)))
 
     def close(self) -> None:
         """Prompt, and harmless the second time."""

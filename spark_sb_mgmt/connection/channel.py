@@ -94,6 +94,8 @@ class Channel:
         while True:
             with self.connection.driving():
                 self._check_open()
+                if self.connection.engine is not None:
+                    self.connection.engine.step(0.0)
                 try:
                     return self._open_links()
                 except SbMgmtError as problem:
