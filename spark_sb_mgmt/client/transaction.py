@@ -95,8 +95,6 @@ class Transaction:
 
     def _commit(self, handle: TransactionHandle) -> None:
         entity = self._channel.entity
-        if not handle.is_alive:
-            raise TransactionError("the connection was lost, and with it the transaction: the service rolls it back", entity=entity)
         try:
             self._discharge(handle, fail=False)
         except SbMgmtError as problem:
@@ -110,7 +108,11 @@ class Transaction:
         connection = self._channel.connection
         with connection.driving():
             deadline = connection.deadline("discharge", connection.settings.request_timeout_s)
+            # What came while nobody listened: a transaction that was lost meanwhile is rolled back, and not in doubt.
+            handle.coordinator.engine.step(0.0)
             try:
+                if not handle.is_alive:
+                    raise TransactionError("the connection was lost, and with it the transaction: the service rolls it back")
                 handle.coordinator.discharge(handle.transaction_id, fail, deadline)
             finally:
                 handle.coordinator.close()

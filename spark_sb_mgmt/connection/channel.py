@@ -18,7 +18,7 @@ from spark_sb_mgmt.connection.namespace import NamespaceConnection
 from spark_sb_mgmt.connection.request_links import Exchange, RequestLinks, own_copy
 from spark_sb_mgmt.connection.retry import final_error, wait_before_retry
 from spark_sb_mgmt.connection.timing import Deadline
-from spark_sb_mgmt.errors import ClosedError, SbMgmtError, TransactionError
+from spark_sb_mgmt.errors import ClosedError, ConnectionLostError, SbMgmtError, TransactionError
 from spark_sb_mgmt.operations.envelope import Request, encode_request
 
 T = TypeVar("T")
@@ -271,7 +271,10 @@ class Channel:
         self._waiting.append(call)
 
     def _finish_all(self, error: SbMgmtError) -> None:
-        """The client was closed under us: what is in flight was cut off, what is not was never sent."""
+        """The client was closed under us: what is in flight is cut off, what is not was never sent."""
+        engine = self.connection.engine
+        if engine is not None:
+            engine.fail(ConnectionLostError("the client was closed", may_have_taken_effect=True))
         self._collect()
         open_calls = [*self._ready, *self._waiting]
         self._ready.clear()

@@ -62,6 +62,8 @@ class Engine:
         # What came behind SASL's outcome.
         self._rest = b""
         self._remote_closed = False
+        # When the engine wants to be ticked next, 0 for never.
+        self._tick_due = 0.0
         self._on_event: dict[Any, Callable[[Any], None]] = {
             Event.CONNECTION_REMOTE_OPEN: self._connection_opened,
             Event.CONNECTION_REMOTE_CLOSE: self._connection_closed,
@@ -191,22 +193,20 @@ class Engine:
         all_sent = self._flush()
         data = self._stream.receive()
         if data is None:
-            self._stream.wait(self._until_tick(timeout), to_send=not all_sent)
+            self._stream.wait(self._bounded(timeout), to_send=not all_sent)
             data = self._stream.receive()
         if data is not None:
             if not len(data):
                 raise ConnectionLostError(f"{self._host} ended the connection", may_have_taken_effect=True)
             self._push(data)
-        # After what came in, so that a peer that was heard, if late, is not taken for dead.
-        self._transport.tick(self._clock())
+        # After what came in, so that a peer that was heard, if late, is not taken for dead. A heartbeat that is due goes out with the
+        # next round.
+        self._tick_due = self._transport.tick(self._clock())
         self._handle_events()
 
-    def _until_tick(self, timeout: float) -> float:
-        due = self._transport.tick(self._clock())
-        self._handle_events()
-        if self._transport.pending() > 0:
-            self._flush()
-        return min(timeout, _LONGEST_STEP_S, max(0.0, due - self._clock()) if due else timeout)
+    def _bounded(self, timeout: float) -> float:
+        """No longer than until the next heartbeat, ours or the peer's."""
+        return min(timeout, _LONGEST_STEP_S, max(0.0, self._tick_due - self._clock()) if self._tick_due else timeout)
 
     def _push(self, data: memoryview) -> None:
         while len(data):

@@ -61,13 +61,15 @@ class DrivenClock:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._undriven = 0.0
-        self._left_at = clock()
+        self._left_at: float | None = clock()
 
     def __call__(self) -> float:
-        return self._clock() - self._undriven
+        return (self._clock() if self._left_at is None else self._left_at) - self._undriven
 
     def enter(self) -> None:
-        self._undriven += max(0.0, self._clock() - self._left_at)
+        if self._left_at is not None:
+            self._undriven += max(0.0, self._clock() - self._left_at)
+            self._left_at = None
 
     def leave(self) -> None:
         self._left_at = self._clock()

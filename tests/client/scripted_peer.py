@@ -11,9 +11,11 @@ management request.
 
 from __future__ import annotations
 
+import select
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,6 +29,12 @@ from spark_sb_mgmt.emulator.server.sasl import SaslServer, SaslState
 
 # Short enough that a test of what never comes does not take long, long enough that what does come is never late.
 QUICK = {"server_timeout_ms": 200, "request_margin_s": 0.1, "retry": RetryPolicy(max_retries=2, base_delay_s=0.001, max_delay_s=0.01)}
+
+
+def wait_for_bytes(client: ManagementClient) -> None:
+    """Until something, or the end, has come for the client: not every system delivers at once, not even to itself."""
+    engine: Any = client._connection.engine
+    assert select.select([engine._stream._socket], [], [], 10)[0]
 
 
 class Asked:
@@ -281,8 +289,6 @@ class ScriptedPeer:
         idle_timeout: float = 0.0,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        import time
-
         self.script = script
         self.cbs = cbs
         self.coordinate = coordinate
