@@ -21,6 +21,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"errors", "model", "amqp", "operations", "connection"},
     "spark": {"errors", "model", "amqp", "operations", "connection", "client"},
     "emulator": {"errors", "model", "amqp", "operations"},
+    "cli": {"errors", "model", "amqp", "client", "emulator"},
+    "__main__": {"cli"},
 }
 # Outside libraries that only some parts may know.
 ONLY_IN: dict[str, set[str]] = {
