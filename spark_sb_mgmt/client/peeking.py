@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from spark_sb_mgmt.amqp.arrow_decode import decode_responses
+from spark_sb_mgmt.amqp.columns import STATES
 from spark_sb_mgmt.connection.planning import Found
 from spark_sb_mgmt.errors import RemoteProtocolError
 from spark_sb_mgmt.operations.message import Messages, ServiceBusMessage
 from spark_sb_mgmt.operations.times import to_milliseconds
+
+SCHEDULED: Final = STATES[2]
 
 
 @dataclass(frozen=True)
@@ -61,5 +65,6 @@ def found(messages: Messages) -> Found | None:
     if not messages:
         return None
     message = messages[0]
-    enqueued = message.enqueued_time
+    # A scheduled message is not enqueued yet: whatever time it shows is out of order.
+    enqueued = message.enqueued_time if message.state != SCHEDULED else None
     return Found(message.sequence_number, None if enqueued is None else to_milliseconds(enqueued))

@@ -25,7 +25,8 @@ PARTITION_IDS: Final = 2 ** (63 - PARTITION_SHIFT)
 
 @dataclass(frozen=True)
 class Found:
-    """The message that a probe found. `enqueued_time`: milliseconds since the Unix epoch, None if it has none."""
+    """The message that a probe found. `enqueued_time`: milliseconds since the Unix epoch, None where it tells nothing: the message has
+    none, or is scheduled and not enqueued yet."""
 
     sequence_number: int
     enqueued_time: int | None = None
@@ -86,9 +87,13 @@ def extent_of_range(start: int = 0, end: int = END_OF_NUMBERS, probes: int = PRO
     return None if lowest is None else Extent(lowest, highest)
 
 
-def sequence_number_at(enqueued_time: int, start: int = 0, end: int = END_OF_NUMBERS, probes: int = PROBES) -> Search[int | None]:
+def sequence_number_at(
+    enqueued_time: int, start: int = 0, end: int = END_OF_NUMBERS, probes: int = PROBES, *, unknown_is_later: bool = True
+) -> Search[int | None]:
     """The lowest sequence number in [start, end) of a message enqueued at that time (milliseconds since the Unix epoch) or later.
-    Holds as far as enqueued times ascend with sequence numbers, as they do within one partition except for scheduled messages."""
+    Holds as far as enqueued times ascend with sequence numbers, as they do within one partition except for scheduled messages. Those
+    count as later, or as earlier if `unknown_is_later` is false: who looks for the start of a span then gets one that is not too late, who
+    looks for its end one that is not too early."""
     answer: int | None = None
     # All below `low` are earlier; the first at or above `end` is `answer`, and it is late enough, or there is none.
     origin, low, first = start, start, True
@@ -98,7 +103,7 @@ def sequence_number_at(enqueued_time: int, start: int = 0, end: int = END_OF_NUM
         for probe, found in zip(wanted, answers, strict=True):
             if found is None or found.sequence_number >= end:
                 end = min(end, probe)
-            elif found.enqueued_time is not None and found.enqueued_time < enqueued_time:
+            elif not unknown_is_later if found.enqueued_time is None else found.enqueued_time < enqueued_time:
                 low = max(low, found.sequence_number + 1)
             elif probe < end:
                 end, answer = probe, found.sequence_number

@@ -117,6 +117,17 @@ def test_a_message_without_a_time_counts_as_late_enough() -> None:
     assert run(sequence_number_at(5), {1: 1, 2: None, 3: 9})[0] == 2
 
 
+@given(st.sets(st.integers(0, 300), max_size=60), st.sets(st.integers(0, 300)), st.integers(0, 300), st.integers(1, 40))
+def test_messages_of_no_known_time_never_narrow_a_span_too_much(numbers: set[int], unknown: set[int], time: int, probes: int) -> None:
+    """Scheduled messages stand among the others, and their times tell nothing: whatever is enqueued in the span stays inside."""
+    times = {number: None if number in unknown else number for number in numbers}
+    known = [number for number in numbers if number not in unknown]
+    start, _ = run(sequence_number_at(time, probes=probes), times)
+    end, _ = run(sequence_number_at(time, probes=probes, unknown_is_later=False), times)
+    assert all(start is not None and start <= number for number in known if number >= time)
+    assert all(end is None or number < end for number in known if number < time)
+
+
 @given(st.sets(st.integers(0, 2**15 - 1), max_size=20), st.integers(1, 40))
 def test_the_partitions_in_use(ids: set[int], probes: int) -> None:
     numbers = sorted((partition << 48) + offset for partition in ids for offset in (0, 1, 2**48 - 1))
