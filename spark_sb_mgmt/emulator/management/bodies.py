@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from spark_sb_mgmt.amqp.types import Array, Map, Value, type_name
+from spark_sb_mgmt.amqp.types import Array, Map, Symbol, Value, type_name
 from spark_sb_mgmt.emulator.entities import faults
 from spark_sb_mgmt.emulator.entities.message import MAX_ID_LENGTH
 from spark_sb_mgmt.emulator.management.envelope import is_utf8
@@ -103,6 +103,8 @@ class Body:
                 )
             if not is_utf8(name) or (isinstance(value, str) and not is_utf8(value)):
                 raise faults.argument_error(f"'{name:.80}' of `{key}` in {self.place} is not valid UTF-8.")
+            if isinstance(value, Symbol) and not value.isascii():
+                raise faults.argument_error(f"'{name:.80}' of `{key}` in {self.place} is an AMQP symbol that is not ASCII.")
         return Map() if given is None else given
 
 

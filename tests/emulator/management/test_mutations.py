@@ -7,6 +7,7 @@ from uuid import UUID
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from proton import int32
 
 from spark_sb_mgmt.amqp.message import AmqpValue, Message, Properties, decode_message, encode_message
 from spark_sb_mgmt.amqp.types import Array, Int, Long, Map, Symbol, Timestamp, UInt
@@ -16,7 +17,7 @@ from spark_sb_mgmt.emulator.management.dispatch import OPERATIONS
 from spark_sb_mgmt.operations.names import ALL_SESSIONS
 from tests.amqp.strategies import scalars, values
 from tests.emulator.entities.broker import START
-from tests.emulator.management.service import HOLDER, LOCK_DURATION, MAX_BYTES, Service, scheduled
+from tests.emulator.management.service import HOLDER, LOCK_DURATION, MAX_BYTES, Service, request, scheduled
 
 ENTITIES = ("q", "sessions", "partitioned", "small", "t", "t/Subscriptions/all", "q/$DeadLetterQueue", "q/$Transfer/$DeadLetterQueue")
 TRANSACTIONAL = {operation for operation, found in OPERATIONS.items() if found.transactional}
@@ -177,6 +178,16 @@ def end(work: UnitOfWork, commit: bool) -> ServiceBusFault | None:
     return None
 
 
+def peeked(service: Service, path: str) -> tuple[Any, ...]:
+    """By our own decoder: proton stumbles over what a damaged message may hold, such as a symbol that is not ASCII."""
+    everything = read_request(request("peek-message", {"from-sequence-number": -(2**63), "message-count": int32(1000)}))
+    entity = service.broker.namespace.resolve(path)
+    body = decode_message(service.management.answer(entity, everything, holder=HOLDER, max_bytes=MAX_BYTES)).body
+    assert isinstance(body, AmqpValue)
+    entries: tuple[Any, ...] = body.value.get("messages", ())
+    return entries
+
+
 @settings(max_examples=150)
 @given(st.lists(st.tuples(requests(), st.booleans()), min_size=1, max_size=12), st.booleans())
 def test_every_request_is_answered_and_the_entities_stay_whole(asked: list[tuple[tuple[str, bytes], bool]], commit: bool) -> None:
@@ -184,21 +195,21 @@ def test_every_request_is_answered_and_the_entities_stay_whole(asked: list[tuple
     assert tokens == TOKENS
     work = service.broker.namespace.begin()
     for (path, raw), within in asked:
-        request = read(raw)
-        if isinstance(request, ServiceBusFault):
+        asking = read(raw)
+        if isinstance(asking, ServiceBusFault):
             event("unreadable")
-            assert (request.status, request.condition) == (400, "amqp:decode-error")
+            assert (asking.status, asking.condition) == (400, "amqp:decode-error")
             continue
         answer = service.management.answer(
             service.broker.namespace.resolve(path),
-            request,
+            asking,
             holder=HOLDER,
-            work=work if within and request.operation in TRANSACTIONAL else None,
+            work=work if within and asking.operation in TRANSACTIONAL else None,
             max_bytes=MAX_BYTES,
         )
         message = decode_message(answer)
         assert message.properties is not None
-        assert message.properties.correlation_id == request.message_id
+        assert message.properties.correlation_id == asking.message_id
         said = message.application_properties
         assert said is not None
         status = said["statusCode"]
@@ -209,7 +220,7 @@ def test_every_request_is_answered_and_the_entities_stay_whole(asked: list[tuple
         assert isinstance(message.body.value, Map)
         event(f"status {status}")
         if status == 200:
-            event(request.operation)
+            event(asking.operation)
         # 500 is a defect of ours, whatever was sent.
         assert status in (200, 204, 400, 403, 404, 409, 410, 501)
         if status >= 400:
@@ -221,6 +232,4 @@ def test_every_request_is_answered_and_the_entities_stay_whole(asked: list[tuple
     service.broker.pass_time(2 * LOCK_DURATION)
     check_whole(service)
     for path in ENTITIES:
-        reply = service.peek(-(2**63), 1000, at=path)
-        found = len(reply.messages) if reply.status == 200 else 0
-        assert found == len(service.broker.namespace.resolve(path).messages)
+        assert len(peeked(service, path)) == len(service.broker.namespace.resolve(path).messages)

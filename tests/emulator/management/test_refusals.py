@@ -9,7 +9,8 @@ import pytest
 from proton import UNDESCRIBED, Array, Data, int32, symbol, timestamp, ubyte, uint
 
 from spark_sb_mgmt.amqp.message import AmqpValue, Message, Properties, encode_message
-from spark_sb_mgmt.amqp.types import Map
+from spark_sb_mgmt.amqp.types import Array as WireArray
+from spark_sb_mgmt.amqp.types import Map, Symbol
 from spark_sb_mgmt.emulator.entities import ServiceBusFault
 from spark_sb_mgmt.emulator.management import read_request
 from spark_sb_mgmt.emulator.management.dispatch import OPERATIONS
@@ -169,6 +170,14 @@ def test_text_that_others_could_not_read_in_an_answer_is_refused(service: Servic
     reply = service.answer(raw_request(operation, body), at=at)
     assert reply.said == (400, "com.microsoft:argument-error")
     assert "UTF-8" in reply.description
+
+
+def test_a_symbol_that_is_not_ascii_is_refused(service: Service) -> None:
+    (token,) = service.locked("a")
+    body = Map({"disposition-status": "abandoned", "lock-tokens": WireArray("uuid", [token])})
+    for value, status in ((Symbol("é"), 400), (Symbol("e"), 200)):
+        given = Map([*body, ("properties-to-modify", Map({"a": value}))])
+        assert service.answer(raw_request(names.UPDATE_DISPOSITION, given)).status == status
 
 
 def test_an_operation_that_is_not_text_is_refused_in_text(service: Service) -> None:
