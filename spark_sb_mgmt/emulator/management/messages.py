@@ -61,7 +61,7 @@ def _entries(page: list[StoredMessage]) -> list[bytes]:
 
 
 def _fitting(page: list[StoredMessage], room: int) -> list[StoredMessage]:
-    """As many of the page as there is room for with all that is around them; one at least. The entity counted bare messages only."""
+    """As many of the page as there is room for with all that is around them; one at least. The entity counted messages, not entries."""
     for index, message in enumerate(page):
         room -= len(message.entry_head) + len(message.bare)
         if room < 0:
