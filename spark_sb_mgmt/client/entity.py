@@ -204,6 +204,13 @@ class EntityClient:
         state = PeekRange(from_sequence_number, until_sequence_number, page_size)
         return self._pages(state, pipeline_depth(depth, self._channel.connection.settings), session_id)
 
+    def peek_ranges(
+        self, ranges: Iterable[tuple[int, int]], page_size: int = 250, depth: int | None = None, session_id: str | None = None
+    ) -> Iterator[PeekPage]:
+        """As `peek_range`, for several ranges: ascending, disjoint, their ends exclusive. Requests are in flight across their ends."""
+        state = PeekRange.of_ranges(ranges, page_size)
+        return self._pages(state, pipeline_depth(depth, self._channel.connection.settings), session_id)
+
     def _pages(self, state: PeekRange, depth: int, session_id: str | None) -> Iterator[PeekPage]:
         window: Window[Messages] = Window(self._channel, depth)
         try:

@@ -13,7 +13,7 @@ numbers lie between neighbours.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
@@ -46,15 +46,28 @@ class PeekRange:
 
     def __init__(self, from_sequence_number: int, until_sequence_number: int | None, page_size: int) -> None:
         until = END_OF_NUMBERS if until_sequence_number is None else until_sequence_number
-        if not 0 <= from_sequence_number < END_OF_NUMBERS:
-            raise InvalidArgumentError("from_sequence_number", f"is {from_sequence_number}: it must be 0 to 2^63 - 1")
-        if not 0 <= until <= END_OF_NUMBERS:
-            raise InvalidArgumentError("until_sequence_number", f"is {until}: it must be 0 to 2^63")
+        self._start([(from_sequence_number, until)], page_size)
+
+    @classmethod
+    def of_ranges(cls, ranges: Iterable[tuple[int, int]], page_size: int) -> PeekRange:
+        """Several ranges as if they were one: ascending, disjoint, their ends exclusive."""
+        state = cls.__new__(cls)
+        state._start(list(ranges), page_size)
+        return state
+
+    def _start(self, ranges: list[tuple[int, int]], page_size: int) -> None:
+        for start, until in ranges:
+            if not 0 <= start < END_OF_NUMBERS:
+                raise InvalidArgumentError("from_sequence_number", f"is {start}: it must be 0 to 2^63 - 1")
+            if not 0 <= until <= END_OF_NUMBERS:
+                raise InvalidArgumentError("until_sequence_number", f"is {until}: it must be 0 to 2^63")
+        if any(before[1] > after[0] for before, after in pairwise(ranges)):
+            raise InvalidArgumentError("ranges", "overlap, or do not ascend: every message is to be read once")
         if not 1 <= page_size <= MAX_PAGE_SIZE:
             raise InvalidArgumentError("page_size", f"is {page_size}: it must be 1 to {MAX_PAGE_SIZE}")
         self._page_size = page_size
         # What nobody has shown and nobody was sent for: disjoint, ascending, none empty.
-        self._open: list[tuple[int, int]] = [(from_sequence_number, until)] if from_sequence_number < until else []
+        self._open: list[tuple[int, int]] = [(start, until) for start, until in ranges if start < until]
         self._in_flight: set[Peek] = set()
         # Messages that one answer brings, and numbers from one message to the next: as last seen.
         self._page: int = page_size

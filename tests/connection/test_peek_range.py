@@ -199,3 +199,27 @@ def test_numbers_that_do_not_ascend_are_an_error(page: list[int]) -> None:
 def test_what_is_out_of_range_is_refused(start: int, until: int | None, page_size: int, says: str) -> None:
     with pytest.raises(InvalidArgumentError, match=says):
         PeekRange(start, until, page_size)
+
+
+@given(st.data(), dense, st.lists(st.integers(0, 70), max_size=8, unique=True), st.integers(1, 10), st.integers(1, 6))
+def test_several_ranges_are_read_as_one_and_nothing_between_them(
+    data: st.DataObject, numbers: set[int], ends: list[int], page_size: int, depth: int
+) -> None:
+    cuts = sorted(ends)
+    several = list(zip(cuts[::2], cuts[1::2], strict=False))
+    queue, plan = Queue(numbers), PeekRange.of_ranges(several, page_size)
+    kept: list[int] = []
+    flight: list[Peek] = []
+    while not plan.finished:
+        while len(flight) < depth and (peek := plan.next_request()) is not None:
+            flight.append(peek)
+        peek = flight.pop(data.draw(st.integers(0, len(flight) - 1)))
+        page = queue.peek(peek.from_sequence_number, data.draw(st.integers(1, peek.message_count)))
+        for part in plan.answer(peek, page):
+            kept += page[part]
+    assert sorted(kept) == [n for n in queue.numbers if any(start <= n < end for start, end in several)]
+
+
+def test_ranges_that_overlap_are_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="overlap"):
+        PeekRange.of_ranges([(0, 10), (9, 20)], 5)
