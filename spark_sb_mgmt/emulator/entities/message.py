@@ -2,14 +2,14 @@
 
 The one rule: the bare message (properties to footer) is the sender's and is kept byte for byte. Header and annotations are the
 broker's: they are encoded anew when state changes and kept until it changes again, so that an answer is joined from stored bytes.
-Only a disposition with properties-to-modify, a dead-lettering and a rule's action rewrite a part of the bare message: its application
-properties.
+Only a disposition with properties-to-modify, a dead-lettering and a rule's action rewrite a part of the bare message, its application
+properties, and a message that came without a message-id is given one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from struct import Struct
 from uuid import UUID
@@ -32,7 +32,7 @@ from spark_sb_mgmt.amqp.message import (
 )
 from spark_sb_mgmt.amqp.types import Map, Symbol, Timestamp, UInt, Value
 from spark_sb_mgmt.emulator.entities.events import Holder
-from spark_sb_mgmt.emulator.entities.faults import argument_out_of_range, decode_error
+from spark_sb_mgmt.emulator.entities.faults import argument_error, argument_out_of_range, decode_error
 from spark_sb_mgmt.errors import DecodeError
 
 # message-id, session-id and partition-key (wire-facts.md section 4).
@@ -86,6 +86,7 @@ class IncomingMessage:
 
 _PLAIN_HEADER: tuple[Value, Value, Value] = (None, None, None)
 _DURABLE_HEADER: tuple[Value, Value, Value] = (True, None, None)
+_PROPERTIES_HEAD = bytes((c.DESCRIBED, c.SMALL_ULONG, PROPERTIES))
 
 
 def read_message(buffer: bytes) -> IncomingMessage:
@@ -126,6 +127,17 @@ def read_message(buffer: bytes) -> IncomingMessage:
     )
 
 
+def with_message_id(message: IncomingMessage, message_id: str) -> IncomingMessage:
+    """The message with this id. The service gives one to every message that comes without (azure-service-bus-java#69), and the JavaScript
+    SDK, which gives none itself, cannot settle a message that has none."""
+    bare, after, fields = message.bare, 0, ()
+    if bare[:3] == _PROPERTIES_HEAD:
+        fields, after = decode_value(bare, 3)
+    section = encode_described(PROPERTIES, encode_list([encode_value(field) for field in (message_id, *fields[1:])]))
+    bare = section + bare[after:]
+    return replace(message, message_id=message_id, bare=bare, size=message.size + len(bare) - len(message.bare))
+
+
 def _section_spans(buffer: bytes) -> tuple[int, bytes] | None:
     """Where the bare message starts, and the delivery annotations; None where sections are not in the specification's order
     or not described by small ulongs: correct, but no SDK writes so, and such a message is encoded anew."""
@@ -163,6 +175,12 @@ def _identifier(name: str, value: Value) -> str | None:
     if value is None:
         return None
     text = value if type(value) is str else value.hex() if isinstance(value, bytes) else str(value)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            # It would stand in answers to others, who could not read them.
+            raise argument_error(f"{name} is not valid UTF-8.") from None
     if len(text) > MAX_ID_LENGTH:
         raise argument_out_of_range(f"{name} has {len(text)} characters; at most {MAX_ID_LENGTH} are allowed.")
     return text

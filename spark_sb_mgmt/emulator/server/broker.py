@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spark_sb_mgmt.emulator.clock import Clock
 from spark_sb_mgmt.emulator.entities import MessagesAvailable, Namespace, ServiceBusFault, SessionAvailable
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from proton import Link as ProtonLink
 
     from spark_sb_mgmt.emulator.server.session_wait import SessionWait
+
+TIMED_OUT: Final = ServiceBusFault(408, "com.microsoft:timeout", "The operation did not complete within the time that the request allowed.")
 
 
 class Broker:
@@ -110,11 +112,21 @@ class Broker:
     def count_request(self, operation: str) -> None:
         self.requests[operation] += 1
 
-    def perform(self, link: Link, plan: Plan, act: Callable[[], Callback], refuse: Callable[[ServiceBusFault], None]) -> None:
-        """Do what a client asked for, then answer it. `act` has the effect and gives the answer, which is sent by calling it."""
+    def perform(
+        self,
+        link: Link,
+        plan: Plan,
+        act: Callable[[], Callback],
+        refuse: Callable[[ServiceBusFault], None],
+        timeout: float | None = None,
+    ) -> None:
+        """Do what a client asked for, then answer it. `act` has the effect and gives the answer, which is sent by calling it. What cannot
+        be started within `timeout` seconds, the client's server-timeout, is not done."""
         self.touch(link.connection)
         if plan is NO_FAULTS:
             act()()
+        elif timeout is not None and plan.delay_before > timeout:
+            self.loop.call_later(timeout, lambda: self._answer_late(link, lambda: refuse(TIMED_OUT)))
         elif plan.delay_before:
             self.loop.call_later(plan.delay_before, lambda: self._perform(link, plan, act, refuse))
         else:

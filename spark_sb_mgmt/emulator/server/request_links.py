@@ -37,6 +37,8 @@ class Request(Protocol):
     def message_id(self) -> Value: ...
     @property
     def reply_to(self) -> str | None: ...
+    @property
+    def server_timeout_ms(self) -> int | None: ...
 
 
 R = TypeVar("R", bound=Request)
@@ -172,7 +174,10 @@ class RequestLink(IncomingLink, Generic[R]):
             answer = self._node.answer(request, work, plan.page_limit)
             return lambda: _send(reply, plan, answer)
 
-        self.broker.perform(self, plan, act, lambda fault: reply.send(self._node.refuse(request, fault)))
+        timeout = request.server_timeout_ms
+        self.broker.perform(
+            self, plan, act, lambda fault: reply.send(self._node.refuse(request, fault)), None if timeout is None else timeout / 1000
+        )
 
 
 def _send(reply: ReplyLink, plan: Plan, answer: bytes) -> None:
@@ -227,6 +232,8 @@ class ManagementNode:
 
 
 class CbsRequest:
+    server_timeout_ms = None
+
     def __init__(self, message: Message) -> None:
         properties = message.properties or Properties()
         given = message.application_properties or Map()

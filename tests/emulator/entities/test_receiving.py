@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_sb_mgmt.amqp.message import Message, Properties, encode_message
 from spark_sb_mgmt.amqp.types import Map
 from spark_sb_mgmt.emulator.entities import (
     ABANDONED,
@@ -16,6 +17,7 @@ from spark_sb_mgmt.emulator.entities import (
     MessageState,
     QueueSettings,
     ServiceBusFault,
+    read_message,
 )
 from tests.emulator.entities.broker import HOUR, MINUTE, SECOND, START, Broker, annotation, application_properties, bodies, message, tokens
 
@@ -402,3 +404,9 @@ def test_deferring_from_the_dead_letter_queue_works() -> None:
     (dead,) = broker.dead.receive("link", 1)
     broker.dead.settle(tokens([dead]), DEFERED)
     assert bodies(broker.dead.receive_by_sequence_number("link", [dead.sequence_number])) == ["a"]
+
+
+def test_an_id_that_is_not_utf8_is_refused_because_others_could_not_read_it() -> None:
+    raw = encode_message(Message(properties=Properties(group_id="a?b"))).replace(b"a?b", b"a\xffb")
+    with pytest.raises(ServiceBusFault, match=r"argument-error: group-id \(session id\) is not valid UTF-8"):
+        read_message(raw)
