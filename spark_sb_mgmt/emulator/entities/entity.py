@@ -15,7 +15,7 @@ from spark_sb_mgmt.emulator.entities.changes import MessageIdSeen, MessageRemove
 from spark_sb_mgmt.emulator.entities.context import Context
 from spark_sb_mgmt.emulator.entities.duplicates import DuplicateHistory
 from spark_sb_mgmt.emulator.entities.index import SequenceIndex
-from spark_sb_mgmt.emulator.entities.message import IncomingMessage, MessageState, StoredMessage
+from spark_sb_mgmt.emulator.entities.message import IncomingMessage, MessageState, StoredMessage, with_message_id
 from spark_sb_mgmt.emulator.entities.numbers import SequenceNumbers
 
 # Of a batch (wire-facts.md section 4).
@@ -213,6 +213,8 @@ class Entity(ABC):
         return False
 
     def _take(self, message: IncomingMessage, reserved: int | None) -> None:
+        if message.message_id is None:
+            message = with_message_id(message, self._context.new_lock_token().hex)
         if self._is_duplicate(message):
             return
         number = self._numbers.issue(message) if reserved is None else reserved
