@@ -64,7 +64,7 @@ class SenderLink(IncomingLink):
     """A client sends to a queue or a topic."""
 
     def __init__(self, connection: AmqpConnection, link: ProtonLink, address: str, entity: AnyEntity) -> None:
-        super().__init__(connection, link, address, "Send", entity.settings.max_message_size)
+        super().__init__(connection, link, address, "Send", max_message_size=entity.settings.max_message_size)
         self._entity = entity
 
     def open(self) -> None:
@@ -72,6 +72,7 @@ class SenderLink(IncomingLink):
         super().open()
 
     def message(self, delivery: Delivery, raw: bytes, message_format: int) -> None:
+        self.replenish()
         plan = self.broker.faults.plan("send", self._entity.path)
         self.broker.perform(self, plan, lambda: self._send(delivery, raw, message_format), lambda fault: self.reject(delivery, fault))
 
@@ -86,8 +87,6 @@ class SenderLink(IncomingLink):
         except ServiceBusFault as fault:
             failure = fault
             return lambda: self.reject(delivery, failure)
-        finally:
-            self.replenish()
         return lambda: self.accept(delivery)
 
 
@@ -163,11 +162,12 @@ class ReceiverLink(Link):
             delivery.settle()
         else:
             delivery.lock_token = token
+            delivery.answered = False
 
     # Settling
 
     def delivery(self, delivery: Delivery, message_format: int) -> None:
-        if not delivery.updated:
+        if not delivery.updated or self._delete:
             return
         state = delivery.remote_state
         if not state or state == Delivery.RECEIVED:
@@ -195,8 +195,10 @@ class ReceiverLink(Link):
 
     def _answer(self, delivery: Delivery, transaction_id: bytes | None, fault: ServiceBusFault | None) -> None:
         """The second phase: the client waits for its outcome to come back settled."""
-        if self.is_gone:
+        if self.is_gone or delivery.answered:
+            # A client may settle again what is not answered yet.
             return
+        delivery.answered = True
         if fault is not None:
             delivery.local.condition = condition_of(fault)
             delivery.update(Delivery.REJECTED)
@@ -229,7 +231,7 @@ def disposition_of(delivery: Delivery) -> Disposition:
     if state == Delivery.RELEASED:
         return RELEASED
     if state == Delivery.MODIFIED:
-        return _modified(remote.failed, remote.undeliverable, remote.annotations)
+        return _modified(remote.undeliverable, remote.annotations)
     if state == Delivery.REJECTED:
         condition: Any = remote.condition
         return _rejected({} if condition is None else condition.info or {})
@@ -244,7 +246,7 @@ def disposition_of_fields(outcome: int | None, fields: tuple[Any, ...]) -> Dispo
         return RELEASED
     padded = (*fields, None, None, None)
     if outcome == Delivery.MODIFIED:
-        return _modified(bool(padded[0]), bool(padded[1]), padded[2])
+        return _modified(bool(padded[1]), padded[2])
     if outcome == Delivery.REJECTED:
         error: Any = padded[0].value if isinstance(padded[0], Described) else padded[0]
         info = error[2] if isinstance(error, (list, tuple)) and len(error) > 2 else None
@@ -252,13 +254,10 @@ def disposition_of_fields(outcome: int | None, fields: tuple[Any, ...]) -> Dispo
     raise argument_error(f"{outcome:#x} is no outcome that settles a message in a transaction.")
 
 
-def _modified(failed: bool, undeliverable: bool, annotations: Mapping[Any, Any] | None) -> Disposition:
-    changes = _wire_map(annotations or {})
-    if undeliverable:
-        return Disposition(DispositionStatus.DEFERED, properties_to_modify=changes)
-    if failed:
-        return Disposition(ABANDONED.status, properties_to_modify=changes)
-    return Disposition(RELEASED.status, properties_to_modify=changes)
+def _modified(undeliverable: bool, annotations: Mapping[Any, Any] | None) -> Disposition:
+    # delivery-failed says nothing: Python's SDK sets it and the others do not, and for all of them it is an abandoned message that counts.
+    status = DispositionStatus.DEFERED if undeliverable else ABANDONED.status
+    return Disposition(status, properties_to_modify=_wire_map(annotations or {}))
 
 
 def _rejected(info: Mapping[Any, Any]) -> Disposition:
