@@ -120,7 +120,7 @@ def parse_command(line: bytes) -> tuple[str, Mapping[str, Any], str, str]:
         document = json.loads(line)
         command, arguments = document["command"], document["arguments"]
         key_name, key = document["key_name"], document["key"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise ControlError("a command is one line of JSON with command, arguments, key_name and key") from None
     if not all(isinstance(text, str) for text in (command, key_name, key)) or not isinstance(arguments, dict):
         raise ControlError("command, key_name and key are texts, arguments is an object")

@@ -17,6 +17,7 @@ from typing import Any
 
 from spark_sb_mgmt.emulator.clock import Clock
 from spark_sb_mgmt.emulator.control import ControlError, EmulatorControl
+from spark_sb_mgmt.emulator.server.loop import LoopEndedError
 from spark_sb_mgmt.emulator.server.server import Server, ServerSettings
 
 _STOP_TIMEOUT_S = 30.0
@@ -92,7 +93,10 @@ class Emulator(EmulatorControl):
         self._ended.result()
 
     def _command(self, command: str, arguments: Mapping[str, Any]) -> Any:
-        return self._server.loop.run_in_loop(lambda: self._server.commands(command, arguments))
+        try:
+            return self._server.loop.run_in_loop(lambda: self._server.commands(command, arguments))
+        except LoopEndedError:
+            raise ControlError(f"'{command}' comes too late: the emulator has ended") from None
 
     def __repr__(self) -> str:
         return f"<Emulator on port {self.port}>"

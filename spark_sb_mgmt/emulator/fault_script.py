@@ -49,6 +49,19 @@ STANDING = ("refuse-connections", "detach-idle")
 _DEFAULT_SECONDS: Mapping[str, float] = {"throttle": 1.0, "delay": 0.1, "reorder": 1.0, "detach-idle": 1.0}
 
 
+MAX_SECONDS = 86_400.0
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "operation": (str, type(None)),
+    "entity": (str, type(None)),
+    "count": (int, type(None)),
+    "skip": (int,),
+    "seconds": (int, float, type(None)),
+    "limit": (int,),
+    "status": (int,),
+    "condition": (str,),
+}
+
+
 class FaultError(SbMgmtError):
     """A fault that cannot be scripted as it was said."""
 
@@ -71,11 +84,20 @@ class Fault:
     def __post_init__(self) -> None:
         for name, allowed in (("action", get_args(Action)), ("when", get_args(When))):
             if getattr(self, name) not in allowed:
-                raise FaultError(f"`{name}` of a fault is one of {', '.join(allowed)}, not {getattr(self, name)!r}.")
+                raise FaultError(f"`{name}` of a fault is one of {', '.join(allowed)}, not {getattr(self, name)!r:.80}.")
+        # It may come from another process, as JSON.
+        for name, kinds in _TYPES.items():
+            value = getattr(self, name)
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                raise FaultError(f"`{name}` of a fault cannot be {value!r:.80}, a {type(value).__name__}.")
         if self.count is not None and self.count < 1:
             raise FaultError(f"`count` of a fault is at least 1, or None for ever, not {self.count}.")
-        if self.skip < 0 or self.limit < 1 or (self.seconds is not None and self.seconds < 0):
-            raise FaultError("`skip` and `seconds` of a fault are not negative, and `limit` is at least 1.")
+        if self.skip < 0 or self.limit < 1:
+            raise FaultError("`skip` of a fault is not negative, and `limit` is at least 1.")
+        if self.seconds is not None and not 0 <= self.seconds <= MAX_SECONDS:
+            raise FaultError(f"`seconds` of a fault are from 0 to {MAX_SECONDS:g}, not {self.seconds}.")
+        if not 100 <= self.status < 1000 or not self.condition.isascii():
+            raise FaultError("`status` of a fault has three digits, and `condition` is ASCII.")
 
     @property
     def wait(self) -> float:
@@ -215,20 +237,20 @@ class FaultScript:
 
     def take_refusal(self) -> bool:
         """Whether a new connection is refused."""
-        for active in list(self._active.values()):
-            if active.fault.action == "refuse-connections" and active.hit():
-                self._strike(active)
-                return True
-        return False
+        refusing = [key for key, active in self._active.items() if active.fault.action == "refuse-connections"]
+        return any(self.strikes(key) for key in refusing)
 
     def idle_limits(self) -> Iterator[tuple[int, Fault]]:
-        """The faults that detach idle links; tell of each strike by `count_strike`."""
+        """The faults that detach idle links; ask at each link by `strikes`."""
         return iter([(key, active.fault) for key, active in self._active.items() if active.fault.action == "detach-idle"])
 
-    def count_strike(self, key: int) -> None:
+    def strikes(self, key: int) -> bool:
+        """Whether a fault that applies does strike this time; it is counted."""
         active = self._active.get(key)
-        if active is not None and active.hit():
-            self._strike(active)
+        if active is None or not active.hit():
+            return False
+        self._strike(active)
+        return True
 
     def _strike(self, active: _Active) -> Fault:
         self._hits[active.key] += 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from proton import Described, Terminus
 from proton import Link as ProtonLink
 
+from spark_sb_mgmt.emulator.config import RIGHTS
 from spark_sb_mgmt.emulator.entities import Queue, ServiceBusFault, parse_address
 from spark_sb_mgmt.emulator.entities.faults import not_allowed
 from spark_sb_mgmt.emulator.server.coordinator import CoordinatorLink
@@ -21,11 +22,9 @@ from spark_sb_mgmt.emulator.server.session_wait import SessionWait
 from spark_sb_mgmt.operations import names
 
 if TYPE_CHECKING:
-    from spark_sb_mgmt.emulator.config import Right
     from spark_sb_mgmt.emulator.server.connection import AmqpConnection
 
 TRANSFER_DESTINATION: Final = "com.microsoft:transfer-destination-address"
-_ANY_RIGHT: Final[tuple[Right, ...]] = ("Listen", "Send", "Manage")
 
 
 def attach(connection: AmqpConnection, link: ProtonLink) -> Link | None:
@@ -51,17 +50,17 @@ def _incoming(connection: AmqpConnection, link: ProtonLink) -> Link:
         return RequestLink(connection, link, address, CbsNode(connection))
     if parsed.is_management:
         entity = connection.broker.namespace.resolve(parsed)
-        _check_any_right(connection, address)
-        return RequestLink(connection, link, address, ManagementNode(connection, entity, address))
+        connection.authorization.check(address, connection.broker.now(), *RIGHTS)
+        return RequestLink(connection, link, address, ManagementNode(connection, entity, address), *RIGHTS)
     broker = connection.broker
     destination = (link.remote_properties or {}).get(TRANSFER_DESTINATION)
     if destination is not None:
         # Sent by way of this entity to another in one transaction. All is one store here, so there is no need to stop over.
-        connection.authorization.check(str(destination), "Send", broker.now())
+        connection.authorization.check(str(destination), broker.now(), "Send")
         target = broker.namespace.resolve_sender(str(destination))
     else:
         target = broker.namespace.resolve_sender(parsed)
-    connection.authorization.check(address, "Send", broker.now())
+    connection.authorization.check(address, broker.now(), "Send")
     return SenderLink(connection, link, address, target)
 
 
@@ -74,10 +73,11 @@ def _outgoing(connection: AmqpConnection, link: ProtonLink) -> Link:
     broker = connection.broker
     if parsed.is_management:
         entity = broker.namespace.resolve(parsed)
-        _check_any_right(connection, address)
-        return ReplyLink(connection, link, address, f"{entity.path.lower()}/{names.MANAGEMENT_NODE}")
+        # Which right an operation needs is looked at when it is asked for.
+        connection.authorization.check(address, broker.now(), *RIGHTS)
+        return ReplyLink(connection, link, address, f"{entity.path.lower()}/{names.MANAGEMENT_NODE}", *RIGHTS)
     queue = broker.namespace.resolve_receiver(parsed)
-    connection.authorization.check(address, "Listen", broker.now())
+    connection.authorization.check(address, broker.now(), "Listen")
     filters = _filters(link)
     if names.SESSION_FILTER not in filters:
         if queue.requires_session:
@@ -97,18 +97,6 @@ def _session(connection: AmqpConnection, link: ProtonLink, address: str, queue: 
         asked = asked.value
     wait = SessionWait(connection, link, address, queue, None if asked is None else str(asked))
     return wait.receiver() or wait
-
-
-def _check_any_right(connection: AmqpConnection, address: str) -> None:
-    """Which right an operation needs is looked at when it is asked for."""
-    now = connection.broker.now()
-    for right in _ANY_RIGHT[:-1]:
-        try:
-            connection.authorization.check(address, right, now)
-        except ServiceBusFault:
-            continue
-        return
-    connection.authorization.check(address, _ANY_RIGHT[-1], now)
 
 
 def _address(terminus: Terminus) -> str:

@@ -7,7 +7,6 @@ what it is good for is decided on the decoded path. Nothing that was signed with
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -100,18 +99,19 @@ class Authorization:
         """A newer token for the same path replaces the older one."""
         self._grants[grant.path] = grant
 
-    def check(self, address: str, right: Right, now: int) -> None:
-        """A fault unless some grant covers the address. Manage implies the other rights, as the service has it."""
+    def check(self, address: str, now: int, *rights: Right) -> None:
+        """A fault unless some grant covers the address with one of the rights. Manage implies the others, as the service has it."""
         path = _path(address)
         expired = False
         for grant in self._grants.values():
-            if grant.covers(path) and (right in grant.rights or "Manage" in grant.rights):
+            if grant.covers(path) and ("Manage" in grant.rights or not grant.rights.isdisjoint(rights)):
                 if grant.expires_at is None or grant.expires_at > now:
                     return
                 expired = True
         if expired:
             raise unauthorized(f"ExpiredToken: the token for '{path}' is expired.")
-        raise unauthorized(f"Unauthorized access. '{right}' claim(s) are required to perform this operation on '{path}'.")
+        claims = " or ".join(rights)
+        raise unauthorized(f"Unauthorized access. '{claims}' claim(s) are required to perform this operation on '{path:.260}'.")
 
     def next_expiry(self, now: int) -> int | None:
         """When the next grant ends that has not ended yet."""
@@ -135,7 +135,7 @@ def _jwt_expiry(token: str, now: int) -> int | None:
     try:
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         expires_at = int(claims["exp"]) * 1000 if isinstance(claims, dict) and "exp" in claims else None
-    except (ValueError, TypeError, binascii.Error):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         raise unauthorized("MalformedToken: the payload of the JSON web token cannot be read.") from None
     if expires_at is not None and expires_at <= now:
         raise unauthorized("ExpiredToken: the token is expired.")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from spark_sb_mgmt.emulator.clock import Clock
 from spark_sb_mgmt.emulator.entities import MessagesAvailable, Namespace, ServiceBusFault, SessionAvailable
+from spark_sb_mgmt.emulator.entities.addresses import parse_address
 from spark_sb_mgmt.emulator.entities.faults import session_lock_lost
 from spark_sb_mgmt.emulator.fault_script import NO_FAULTS, Action, FaultScript, Plan
 from spark_sb_mgmt.emulator.management import Management
@@ -26,8 +28,10 @@ from spark_sb_mgmt.emulator.server.loop import Callback, Loop, Timer
 if TYPE_CHECKING:
     from proton import Link as ProtonLink
 
+    from spark_sb_mgmt.emulator.server.controls import CommandConnection
     from spark_sb_mgmt.emulator.server.session_wait import SessionWait
 
+_MAX_OPERATIONS: Final = 1000
 TIMED_OUT: Final = ServiceBusFault(408, "com.microsoft:timeout", "The operation did not complete within the time that the request allowed.")
 
 
@@ -53,14 +57,14 @@ class Broker:
         self.receivers: dict[str, dict[ReceiverLink, None]] = {}
         self.waiting: dict[str, dict[SessionWait, None]] = {}
         self.connections: set[AmqpConnection] = set()
+        self.commanders: set[CommandConnection] = set()
         # How many requests of each operation there were.
         self.requests: Counter[str] = Counter()
         self._clock = clock
         self._commit = commit
         self._attach = attach
         self._touched: dict[AmqpConnection, None] = {}
-        self._service_timers: list[tuple[int, int, Callback]] = []
-        self._service_timer_count = 0
+        self._service_timers: list[Timer] = []
         self._wake: Timer | None = None
         self._idle_timer: Timer | None = None
 
@@ -87,30 +91,18 @@ class Broker:
         """Milliseconds of the service's clock."""
         return self._clock()
 
-    def call_at(self, when: int, callback: Callback) -> None:
+    def call_at(self, when: int, callback: Callback) -> Timer:
         """At a time of the service's clock."""
-        self._service_timer_count += 1
-        heappush(self._service_timers, (when, self._service_timer_count, callback))
-
-    def watch_tokens(self, connection: AmqpConnection) -> None:
-        """Detach links when the token that lets them stay expires."""
-        expiry = connection.authorization.next_expiry(self.now())
-        if expiry is not None:
-            self.call_at(expiry, lambda: self._check_tokens(connection))
-
-    def _check_tokens(self, connection: AmqpConnection) -> None:
-        if connection.is_closed:
-            return
-        for link in list(connection.links.values()):
-            try:
-                link.check_right()
-            except ServiceBusFault as fault:
-                link.detach(fault)
+        timer = Timer(when, callback)
+        heappush(self._service_timers, timer)
+        return timer
 
     # Requests, and what goes wrong with them on purpose
 
     def count_request(self, operation: str) -> None:
-        self.requests[operation] += 1
+        # Names that there are not are the client's to choose, and so not all are kept.
+        if operation in self.requests or len(self.requests) < _MAX_OPERATIONS:
+            self.requests[operation] += 1
 
     def perform(
         self,
@@ -126,16 +118,13 @@ class Broker:
         if plan is NO_FAULTS:
             act()()
         elif timeout is not None and plan.delay_before > timeout:
-            self.loop.call_later(timeout, lambda: self._answer_late(link, lambda: refuse(TIMED_OUT)))
+            self._later(timeout, link, lambda: refuse(TIMED_OUT))
         elif plan.delay_before:
-            self.loop.call_later(plan.delay_before, lambda: self._perform(link, plan, act, refuse))
+            self._later(plan.delay_before, link, lambda: self._perform(link, plan, act, refuse))
         else:
             self._perform(link, plan, act, refuse)
 
     def _perform(self, link: Link, plan: Plan, act: Callable[[], Callback], refuse: Callable[[ServiceBusFault], None]) -> None:
-        if link.is_gone:
-            return
-        self.touch(link.connection)
         if plan.drop_before is not None:
             _drop(link, plan.drop_before)
         elif plan.refusal is not None:
@@ -147,14 +136,17 @@ class Broker:
             elif plan.lose_reply:
                 return
             elif plan.delay_after:
-                self.loop.call_later(plan.delay_after, lambda: self._answer_late(link, answer))
+                self._later(plan.delay_after, link, answer)
             else:
                 answer()
 
-    def _answer_late(self, link: Link, answer: Callback) -> None:
-        if not link.is_gone:
-            self.touch(link.connection)
-            answer()
+    def _later(self, seconds: float, link: Link, work: Callback) -> None:
+        def go_on() -> None:
+            if not link.is_gone:
+                self.touch(link.connection)
+                link.connection.guard(work)
+
+        self.loop.call_later(seconds, go_on)
 
     def watch_idle(self) -> None:
         """Detach what was idle too long, as long as a fault says so."""
@@ -166,11 +158,11 @@ class Broker:
             now = self.loop.time()
             for connection in list(self.connections):
                 for link in list(connection.links.values()):
-                    if now - link.last_active >= fault.wait and fault.applies_to("", link.address.removesuffix("/$management")):
+                    is_idle = now - link.last_active >= fault.wait and fault.applies_to("", parse_address(link.address).path)
+                    if is_idle and self.faults.strikes(key):
                         link.detach(DETACH_FORCED)
-                        self.faults.count_strike(key)
         if limits:
-            self._idle_timer = self.loop.call_later(min(fault.wait for _, fault in limits) / 4 or 0.01, self.watch_idle)
+            self._idle_timer = self.loop.call_later(max(0.01, min(fault.wait for _, fault in limits) / 4), self.watch_idle)
 
     # The end of a turn
 
@@ -188,9 +180,8 @@ class Broker:
         due = self.namespace.next_event()
         if due is not None and due <= now:
             self.namespace.advance(now)
-        while self._service_timers and self._service_timers[0][0] <= now:
-            _, _, callback = heappop(self._service_timers)
-            callback()
+        while self._service_timers and self._service_timers[0].when <= now:
+            heappop(self._service_timers).run()
 
     def _tell_receivers(self) -> None:
         # Again until it is quiet: what one receiver does may matter to another.
@@ -201,7 +192,8 @@ class Broker:
                 elif isinstance(event, SessionAvailable):
                     self._offer_sessions(event.entity)
                 elif isinstance(event.holder, ReceiverLink):
-                    event.holder.detach(session_lock_lost(event.session_id))
+                    receiver, fault = event.holder, session_lock_lost(event.session_id)
+                    receiver.connection.guard(partial(receiver.detach, fault))
 
     def _deliver(self, event: MessagesAvailable) -> None:
         if isinstance(event.holder, ReceiverLink):
@@ -217,22 +209,30 @@ class Broker:
 
     def _offer_sessions(self, entity: str) -> None:
         for wait in list(self.waiting.get(entity, ())):
-            if not wait.try_again():
+            wait.connection.guard(wait.try_again)
+            if not wait.is_gone:
+                # There was none for it, so there is none for those behind it.
                 break
 
     def _set_wake(self) -> None:
-        if self._wake is not None:
-            self._wake.cancel()
-            self._wake = None
         if self._touched:
             self.loop.call_soon(lambda: None)
         if not self._clock.moves_by_itself:
             return
         dues = [
-            due for due in (self.namespace.next_event(), self._service_timers[0][0] if self._service_timers else None) if due is not None
+            due for due in (self.namespace.next_event(), self._service_timers[0].when if self._service_timers else None) if due is not None
         ]
-        if dues:
-            self._wake = self.loop.call_later(max(0, min(dues) - self.now()) / 1000, lambda: None)
+        if not dues:
+            return
+        when = self.loop.time() + max(0, min(dues) - self.now()) / 1000
+        # A wake that is too early does no harm and sets the next; a new one every turn would pile up.
+        if self._wake is None or when < self._wake.when - 0.001:
+            if self._wake is not None:
+                self._wake.cancel()
+            self._wake = self.loop.call_at(when, self._woken)
+
+    def _woken(self) -> None:
+        self._wake = None
 
 
 def _drop(link: Link, action: Action) -> None:

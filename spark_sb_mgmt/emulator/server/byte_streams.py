@@ -142,7 +142,7 @@ class WebSocketStream:
 
     def receive(self) -> bytes:
         from wsproto import events
-        from wsproto.utilities import RemoteProtocolError
+        from wsproto.utilities import ProtocolError
 
         data = self._below.receive()
         if not data:
@@ -165,7 +165,8 @@ class WebSocketStream:
                 elif isinstance(event, events.CloseConnection):
                     self._write(self._protocol.send(event.response()))
                     closed = True
-        except RemoteProtocolError as error:
+        except ProtocolError as error:
+            # The peer broke the protocol, or went on after its end.
             raise EndOfStreamError(str(error)) from error
         if closed and not received:
             raise EndOfStreamError("closed by the peer")

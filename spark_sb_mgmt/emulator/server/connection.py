@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from proton import Collector, Connection, Endpoint, Event, Transport
 from proton import Link as ProtonLink
 
-from spark_sb_mgmt.emulator.entities import UnitOfWork
+from spark_sb_mgmt.emulator.entities import ServiceBusFault, UnitOfWork
 from spark_sb_mgmt.emulator.server.authorization import Authorization, plain_grant
 from spark_sb_mgmt.emulator.server.byte_streams import ByteStream, EndOfStreamError
 from spark_sb_mgmt.emulator.server.frames import FrameSplitter
@@ -29,6 +29,8 @@ MAX_FRAME_SIZE: Final = 65536
 _OUTPUT_CHUNK: Final = 256 * 1024
 # More than this in the engine's buffers, and nothing more is produced for this session until the peer has read some.
 HIGH_WATER: Final = 4 * 1024 * 1024
+# A client has so long to say who it is.
+SASL_PATIENCE_S: Final = 60.0
 _log = logging.getLogger(__name__)
 
 
@@ -56,6 +58,9 @@ class AmqpConnection:
         self._connection.collect(self._collector)
         self._transport.bind(self._connection)
         self._tick_timer: Timer | None = None
+        self._token_timer: Timer | None = None
+        # A client that has not said who it is by then is not waited for.
+        self._sasl_timer = broker.loop.call_later(SASL_PATIENCE_S, self._give_up_sasl)
         self._message_format = 0
         # A link has more to send than the peer has read.
         self._wants_room = False
@@ -75,16 +80,11 @@ class AmqpConnection:
     # Input
 
     def _on_ready(self, events: int) -> None:
+        if self.is_closed:
+            return
         self.broker.touch(self)
-        if not events & READ and not self._stream.wants & WRITE:
-            return
-        try:
-            data = self._stream.receive()
-        except EndOfStreamError:
-            self.drop()
-            return
-        if data:
-            self.guard(lambda: self._receive(data))
+        if events & READ or self._stream.wants & WRITE:
+            self.guard(self._receive)
 
     def guard(self, work: Callable[[], None]) -> None:
         """Whatever a client brings about, it is the only one to lose its connection by it."""
@@ -92,20 +92,28 @@ class AmqpConnection:
             return
         try:
             work()
+        except EndOfStreamError:
+            self.drop()
         except Exception:
             _log.exception("a connection was dropped: what it sent made the emulator fail")
             self.drop(by_peer=False)
 
-    def _receive(self, data: bytes) -> None:
+    def _receive(self) -> None:
+        data = self._stream.receive()
         if self._sasl is not None:
             data = self._sasl.receive(data)
             self._output += self._sasl.take_output()
             if self._sasl.state is SaslState.DONE:
                 self._sasl = None
+                self._sasl_timer.cancel()
         for piece in self._splitter.split(data):
             self._message_format = piece.message_format
             self._push(bytes(piece.data))
         self._message_format = 0
+
+    def _give_up_sasl(self) -> None:
+        if self._sasl is not None:
+            self.drop()
 
     def _push(self, data: bytes) -> None:
         while data and not self.is_closed:
@@ -166,6 +174,9 @@ class AmqpConnection:
         link = self.links.pop(proton_link, None)
         if link is not None:
             link.gone(by_peer=True)
+        if proton_link.state & Endpoint.LOCAL_UNINIT:
+            # It waited for a session, and the client would wait for the answer to its detach.
+            proton_link.open()
         if proton_link.state & Endpoint.LOCAL_ACTIVE:
             if closed:
                 proton_link.close()
@@ -195,6 +206,22 @@ class AmqpConnection:
     def find_link(self, name: str) -> Link | None:
         return next((link for proton_link, link in self.links.items() if proton_link.name == name), None)
 
+    def watch_tokens(self) -> None:
+        """Detach links when the tokens that let them stay expire."""
+        if self._token_timer is not None:
+            self._token_timer.cancel()
+        expiry = self.authorization.next_expiry(self.broker.now())
+        if expiry is not None:
+            self._token_timer = self.broker.call_at(expiry, lambda: self.guard(self._check_tokens))
+
+    def _check_tokens(self) -> None:
+        for link in list(self.links.values()):
+            try:
+                link.check_right()
+            except ServiceBusFault as fault:
+                link.detach(fault)
+        self.watch_tokens()
+
     def forget(self, proton_link: ProtonLink) -> None:
         """The server itself has closed this link."""
         self.links.pop(proton_link, None)
@@ -217,12 +244,7 @@ class AmqpConnection:
 
     def flush(self) -> None:
         """Send what can be sent now; wait for the socket with the rest."""
-        if self.is_closed:
-            return
-        try:
-            self._flush()
-        except EndOfStreamError:
-            self.drop()
+        self.guard(self._flush)
 
     def _flush(self) -> None:
         if self._output:
@@ -232,7 +254,7 @@ class AmqpConnection:
         if not self._output and self._sasl is None:
             self._tick()
             finished = self._flush_engine()
-        if finished and not self._output:
+        if finished and not self._output and not self._stream.wants & WRITE:
             self.drop()
             return
         self._watch_for((READ | WRITE) if self._has_output() else READ)
@@ -252,10 +274,21 @@ class AmqpConnection:
             if taken:
                 self._transport.pop(taken)
             if taken < len(chunk):
-                return False
-            # Sending makes room: an engine that had more for the peer's window says so by events.
-            self._handle_events()
+                if self._transport.condition is not None:
+                    raise EndOfStreamError("the connection has failed, and the peer does not read why")
+                break
+        # Sending makes room, and what the engine tells of it may set more going: in the next turn, so that it is committed first.
+        if self._has_events():
+            self.broker.loop.call_soon(lambda: self.guard(self._handle_events))
+            self.broker.touch(self)
         return bool(pending < 0)
+
+    def _has_events(self) -> bool:
+        while (event := self._collector.peek()) is not None:
+            if event.type in self._handlers:
+                return True
+            self._collector.pop()
+        return False
 
     def _has_output(self) -> bool:
         return bool(self._output) or (self._sasl is None and self._transport.pending() > 0)
@@ -296,8 +329,9 @@ class AmqpConnection:
         self._forget_links(lambda _: True, by_peer=by_peer)
         for work in self.transactions.values():
             work.rollback()
-        if self._tick_timer is not None:
-            self._tick_timer.cancel()
+        for timer in (self._tick_timer, self._token_timer, self._sasl_timer):
+            if timer is not None:
+                timer.cancel()
         self.broker.loop.unwatch(self._stream.sock)
         self._stream.close()
         # The engine's objects refer to one another and to us.

@@ -6,10 +6,11 @@ The one rule: what a command changes is the broker's; nothing is kept here.
 from __future__ import annotations
 
 import json
+import logging
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from spark_sb_mgmt.emulator.clock import Clock, ManualClock
 from spark_sb_mgmt.emulator.control import MAX_LINE, ControlError, fault_of, parse_command
@@ -17,6 +18,13 @@ from spark_sb_mgmt.emulator.entities import ServiceBusFault
 from spark_sb_mgmt.emulator.server.broker import Broker
 from spark_sb_mgmt.emulator.server.byte_streams import EndOfStreamError, TcpStream
 from spark_sb_mgmt.errors import SbMgmtError
+
+_log = logging.getLogger(__name__)
+
+
+_MAX_ADVANCE_S: Final = 100 * 366 * 86_400
+# One who does not finish a command is not waited for.
+_PATIENCE_S: Final = 60.0
 
 
 class Commands:
@@ -56,8 +64,8 @@ class Commands:
 
     def _advance(self, arguments: Mapping[str, Any]) -> None:
         seconds = arguments.get("seconds")
-        if not isinstance(seconds, (int, float)) or seconds < 0:
-            raise ControlError("`seconds` is a number that is not negative: time does not go back")
+        if not isinstance(seconds, (int, float)) or not 0 <= seconds <= _MAX_ADVANCE_S:
+            raise ControlError(f"`seconds` is a number from 0 to {_MAX_ADVANCE_S:g}: time does not go back, nor for ever on")
         if not isinstance(self._clock, ManualClock):
             raise ControlError("this emulator goes by the machine's clock: start it with clock=ManualClock() to move its time")
         # What is due happens at the end of this turn.
@@ -86,13 +94,15 @@ class CommandConnection:
         self._stream = TcpStream(sock)
         self._line = b""
         self._answered = False
+        self._timer = broker.loop.call_later(_PATIENCE_S, self.close)
+        broker.commanders.add(self)
         broker.loop.watch(sock, self._on_ready)
 
     def _on_ready(self, _: int) -> None:
         try:
             self._line += self._stream.receive()
         except EndOfStreamError:
-            self._close()
+            self.close()
             return
         if self._answered:
             return
@@ -102,7 +112,7 @@ class CommandConnection:
             # In the next turn: what was commanded has taken effect by then.
             self._broker.loop.call_soon(lambda: self._answer(answer))
         elif len(self._line) > MAX_LINE:
-            self._close()
+            self.close()
 
     def _carry_out(self, line: bytes) -> dict[str, Any]:
         try:
@@ -113,14 +123,19 @@ class CommandConnection:
             return {"result": self._commands(command, arguments)}
         except SbMgmtError as error:
             return {"error": str(error)}
+        except Exception:
+            _log.exception("a command failed")
+            return {"error": "the command failed; the emulator's log says why"}
 
     def _answer(self, answer: dict[str, Any]) -> None:
         with suppress(EndOfStreamError):
             # A line of an answer always fits into the empty buffer of a new socket.
             self._stream.send(json.dumps(answer).encode() + b"\n")
-        self._close()
+        self.close()
 
-    def _close(self) -> None:
-        if self._stream.sock.fileno() >= 0:
+    def close(self) -> None:
+        if self in self._broker.commanders:
+            self._broker.commanders.discard(self)
+            self._timer.cancel()
             self._broker.loop.unwatch(self._stream.sock)
             self._stream.close()

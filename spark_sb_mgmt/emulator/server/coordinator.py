@@ -28,7 +28,7 @@ _MAX_REQUEST = 4096
 
 class CoordinatorLink(IncomingLink):
     def __init__(self, connection: AmqpConnection, link: ProtonLink) -> None:
-        super().__init__(connection, link, "", None, _MAX_REQUEST)
+        super().__init__(connection, link, "", max_message_size=_MAX_REQUEST)
         self._declared: set[bytes] = set()
 
     def message(self, delivery: Delivery, raw: bytes, message_format: int) -> None:

@@ -71,13 +71,13 @@ def transactional_state(delivery: Delivery) -> TransactionalState | None:
 class Link:
     """One link, as its connection sees it."""
 
-    def __init__(self, connection: AmqpConnection, link: ProtonLink, address: str, right: Right | None) -> None:
+    def __init__(self, connection: AmqpConnection, link: ProtonLink, address: str, *rights: Right) -> None:
         self.connection = connection
         self.broker = connection.broker
         self.link = link
         self.address = address
-        # What a token must grant for the link to stay; None where none is needed.
-        self.right = right
+        # Of which a token must grant one for the link to stay; empty where none is needed.
+        self.rights = rights
         self.is_gone = False
         self.last_active = self.broker.loop.time()
 
@@ -109,8 +109,8 @@ class Link:
             self.link.close()
 
     def check_right(self) -> None:
-        if self.right is not None:
-            self.connection.authorization.check(self.address, self.right, self.broker.now())
+        if self.rights:
+            self.connection.authorization.check(self.address, self.broker.now(), *self.rights)
 
     def work(self, delivery: Delivery) -> UnitOfWork | None:
         """The transaction that a delivery is part of; a fault if there is none with its id."""
@@ -129,8 +129,8 @@ class IncomingLink(Link):
 
     CREDIT: Final = 1000
 
-    def __init__(self, connection: AmqpConnection, link: ProtonLink, address: str, right: Right | None, max_message_size: int) -> None:
-        super().__init__(connection, link, address, right)
+    def __init__(self, connection: AmqpConnection, link: ProtonLink, address: str, *rights: Right, max_message_size: int) -> None:
+        super().__init__(connection, link, address, *rights)
         self._max_message_size = max_message_size
         # Deliveries whose message-format is not zero, until they are complete.
         self._format = 0

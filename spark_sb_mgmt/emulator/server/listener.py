@@ -5,6 +5,7 @@ The one rule: what a newcomer speaks is told by its first byte, and nothing is d
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -17,6 +18,7 @@ Welcome = Callable[[socket.socket, bytes], None]
 _BACKLOG: Final = 512
 # A newcomer that says nothing for so long is not waited for.
 _PATIENCE_S: Final = 60.0
+_log = logging.getLogger(__name__)
 
 
 class ListenError(SbMgmtError):
@@ -33,7 +35,7 @@ class Listener:
         self._at_the_door: set[socket.socket] = set()
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise ListenError(f"the host '{host}' is not known: {error}") from error
         self._sock = socket.socket(family, kind, protocol)
         try:
@@ -77,7 +79,12 @@ class Listener:
             return
         self._at_the_door.discard(sock)
         self._loop.unwatch(sock)
-        self._welcome(sock, first)
+        try:
+            self._welcome(sock, first)
+        except Exception as error:
+            # A TLS client that went again before its socket was wrapped, for one.
+            _log.warning("a connection could not be taken: %s", error)
+            sock.close()
 
     def _send_away(self, sock: socket.socket) -> None:
         if sock in self._at_the_door:

@@ -1,11 +1,12 @@
 """One thread for everything: sockets that are ready, timers that are due, calls from other threads.
 
 The one rule: work is done in turns. In a turn all that is ready is handled, then `end_of_turn` runs once; it is there that changes are
-committed and answers leave, in this order.
+committed and answers leave, in this order. What fails in a turn is logged and the loop goes on; only a failure of `end_of_turn` ends it.
 """
 
 from __future__ import annotations
 
+import logging
 import selectors
 import socket
 import threading
@@ -20,6 +21,14 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 Callback = Callable[[], None]
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+_log = logging.getLogger(__name__)
+
+
+class LoopEndedError(RuntimeError):
+    """What was to be called in the loop is not, because the loop has ended."""
+
+    def __init__(self) -> None:
+        super().__init__("the emulator does not run any more")
 
 
 class Timer:
@@ -53,7 +62,11 @@ class Loop:
             one.setblocking(False)
         self._selector.register(self._wake_receiver, READ, lambda _: self._drain_wakes())
         self._thread: threading.Thread | None = None
-        self._running = False
+        self._stopping = False
+        # Calls of other threads that wait for their result; what is left of them when the loop ends fails.
+        self._awaited: set[Future[Any]] = set()
+        self._has_ended = False
+        self._ending = threading.Lock()
 
     # Sockets
 
@@ -97,17 +110,26 @@ class Loop:
             return function()
         future: Future[T] = Future()
 
+        def finish(set_outcome: Callback) -> None:
+            with self._ending:
+                if future in self._awaited:
+                    self._awaited.discard(future)
+                    set_outcome()
+
         def call() -> None:
             try:
                 result = function()
             except BaseException as error:
-                future.set_exception(error)
+                failure = error
+                finish(lambda: future.set_exception(failure))
             else:
                 # In the next turn: what the call brought about has happened by then.
-                self.call_soon(lambda: future.set_result(result))
+                self.call_soon(lambda: finish(lambda: future.set_result(result)))
 
-        if not self._running:
-            raise RuntimeError("the emulator does not run")
+        with self._ending:
+            if self._has_ended:
+                raise LoopEndedError
+            self._awaited.add(future)
         self.call_soon(call)
         return future.result(timeout)
 
@@ -116,19 +138,20 @@ class Loop:
     def run(self) -> None:
         """Until `stop`."""
         self._thread = threading.current_thread()
-        self._running = True
-        try:
-            while self._running:
-                self._turn()
-        finally:
-            self._running = False
+        while not self._stopping:
+            self._turn()
 
     def stop(self) -> None:
-        """End after this turn."""
-        self._running = False
+        """End after this turn, or before the first; from any thread, and from a signal handler."""
+        self._stopping = True
         self.call_soon(lambda: None)
 
     def close(self) -> None:
+        with self._ending:
+            self._has_ended = True
+            for future in self._awaited:
+                future.set_exception(LoopEndedError())
+            self._awaited.clear()
         self._selector.close()
         self._wake_receiver.close()
         self._wake_sender.close()
@@ -136,12 +159,17 @@ class Loop:
     def _turn(self) -> None:
         for key, events in self._selector.select(self._timeout()):
             callback: Callable[[int], Any] = key.data
-            callback(events)
+            try:
+                callback(events)
+            except Exception:
+                _log.exception("a socket is not listened to any more: what came from it made the emulator fail")
+                with suppress(KeyError, ValueError):
+                    self._selector.unregister(key.fileobj)
         for _ in range(len(self._calls)):
-            self._calls.popleft()()
+            _safely(self._calls.popleft())
         now = self.time()
         while self._timers and self._timers[0].when <= now:
-            heappop(self._timers).run()
+            _safely(heappop(self._timers).run)
         self._end_of_turn()
 
     def _timeout(self) -> float | None:
@@ -157,3 +185,10 @@ class Loop:
                 pass
         except BlockingIOError:
             pass
+
+
+def _safely(callback: Callback) -> None:
+    try:
+        callback()
+    except Exception:
+        _log.exception("a call failed, and the emulator goes on")

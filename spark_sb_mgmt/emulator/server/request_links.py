@@ -15,19 +15,22 @@ from proton import Link as ProtonLink
 from spark_sb_mgmt.amqp.message import AmqpValue, Message, Properties, decode_message, encode_message
 from spark_sb_mgmt.amqp.types import Int, Map, Symbol, Value
 from spark_sb_mgmt.emulator.entities import AnyEntity, Queue, ServiceBusFault, UnitOfWork
-from spark_sb_mgmt.emulator.entities.faults import argument_error, decode_error
+from spark_sb_mgmt.emulator.entities.faults import argument_error, resource_limit_exceeded
 from spark_sb_mgmt.emulator.fault_script import Plan, corrupted
 from spark_sb_mgmt.emulator.management import Management, ManagementRequest, encode_fault, read_request, required_right
+from spark_sb_mgmt.emulator.management.envelope import is_utf8
 from spark_sb_mgmt.emulator.server.link import IncomingLink, Link, put_delivery
 from spark_sb_mgmt.emulator.server.loop import Callback
-from spark_sb_mgmt.errors import DecodeError
 from spark_sb_mgmt.operations import names
 
 if TYPE_CHECKING:
+    from spark_sb_mgmt.emulator.config import Right
     from spark_sb_mgmt.emulator.server.connection import AmqpConnection
 
 # What an answer may hold: a page of messages ends where it would be passed.
 MAX_ANSWER: Final = 1024 * 1024
+# Bytes of requests that wait because the client takes no answers.
+MAX_WAITING: Final = 8 * 1024 * 1024
 
 
 class Request(Protocol):
@@ -61,8 +64,8 @@ class Node(Protocol[R]):
 class ReplyLink(Link):
     """The client receives a node's answers here."""
 
-    def __init__(self, connection: AmqpConnection, link: ProtonLink, address: str, key: str) -> None:
-        super().__init__(connection, link, address, None)
+    def __init__(self, connection: AmqpConnection, link: ProtonLink, address: str, key: str, *rights: Right) -> None:
+        super().__init__(connection, link, address, *rights)
         self.key = key
         self._answers: deque[bytes] = deque()
         self._held: list[bytes] = []
@@ -89,7 +92,7 @@ class ReplyLink(Link):
         if len(self._held) >= limit:
             self._release()
         elif len(self._held) == 1:
-            self.broker.loop.call_later(seconds, self._release)
+            self.broker.loop.call_later(seconds, lambda: self.connection.guard(self._release))
 
     def _release(self) -> None:
         held, self._held = self._held, []
@@ -116,14 +119,19 @@ class ReplyLink(Link):
 class RequestLink(IncomingLink, Generic[R]):
     """The client sends requests to a node here. They are answered as far as the client takes the answers."""
 
-    def __init__(self, connection: AmqpConnection, link: ProtonLink, address: str, node: Node[R]) -> None:
-        super().__init__(connection, link, address, None, MAX_ANSWER)
+    def __init__(self, connection: AmqpConnection, link: ProtonLink, address: str, node: Node[R], *rights: Right) -> None:
+        super().__init__(connection, link, address, *rights, max_message_size=MAX_ANSWER)
         self._node = node
         self._waiting: deque[tuple[bytes, Delivery]] = deque()
+        self._waiting_bytes = 0
         self._pumping = False
 
     def message(self, delivery: Delivery, raw: bytes, message_format: int) -> None:
+        if self._waiting and self._waiting_bytes + len(raw) > MAX_WAITING:
+            self.reject(delivery, resource_limit_exceeded("Too many requests wait: take the answers to earlier ones first."))
+            return
         self._waiting.append((raw, delivery))
+        self._waiting_bytes += len(raw)
         self.pump()
 
     def pump(self) -> None:
@@ -137,18 +145,22 @@ class RequestLink(IncomingLink, Generic[R]):
                     request = self._node.read(raw)
                 except ServiceBusFault as fault:
                     # No answer can say whose it is, so it is said as the outcome.
-                    self._waiting.popleft()
+                    self._take()
                     self.reject(delivery, fault)
                     continue
                 reply = self._reply_link(request.reply_to)
                 if reply is None or not reply.has_room:
                     return
-                self._waiting.popleft()
+                self._take()
                 self._handle(request, delivery, reply)
         finally:
             self._pumping = False
             if not self.is_gone:
                 self.replenish(len(self._waiting))
+
+    def _take(self) -> None:
+        raw, _ = self._waiting.popleft()
+        self._waiting_bytes -= len(raw)
 
     def _reply_link(self, reply_to: str | None) -> ReplyLink | None:
         candidates = [link for link in self.connection.siblings(self) if isinstance(link, ReplyLink) and link.key == self._node.key]
@@ -209,7 +221,7 @@ class ManagementNode:
     def answer(self, request: ManagementRequest, work: UnitOfWork | None, page_limit: int | None) -> bytes:
         broker = self._connection.broker
         try:
-            self._connection.authorization.check(self._address, required_right(request.operation), broker.now())
+            self._connection.authorization.check(self._address, broker.now(), required_right(request.operation))
         except ServiceBusFault as fault:
             return self.refuse(request, fault)
         associated = None
@@ -234,14 +246,15 @@ class ManagementNode:
 class CbsRequest:
     server_timeout_ms = None
 
-    def __init__(self, message: Message) -> None:
-        properties = message.properties or Properties()
+    def __init__(self, request: ManagementRequest, message: Message) -> None:
+        self.message_id = request.message_id
+        self.reply_to = request.reply_to
+        self.operation = request.operation
         given = message.application_properties or Map()
-        self.message_id = properties.message_id
-        self.reply_to = None if properties.reply_to is None else str(properties.reply_to)
-        self.operation = str(given.get(names.OPERATION))
-        self.audience = given.get(names.TOKEN_NAME)
-        self.token = message.body.value if isinstance(message.body, AmqpValue) else None
+        body = message.body.value if isinstance(message.body, AmqpValue) else None
+        # None where they are not what they should be.
+        self.audience = _text(given.get(names.TOKEN_NAME))
+        self.token = _text(body)
 
 
 class CbsNode:
@@ -253,10 +266,7 @@ class CbsNode:
         self._connection = connection
 
     def read(self, raw: bytes) -> CbsRequest:
-        try:
-            return CbsRequest(decode_message(raw))
-        except DecodeError as error:
-            raise decode_error(f"The request is not valid AMQP: {error}.") from error
+        return CbsRequest(read_request(raw), decode_message(raw))
 
     def operation(self, request: CbsRequest) -> str:
         return request.operation
@@ -272,15 +282,19 @@ class CbsNode:
         if request.operation != names.PUT_TOKEN:
             raise ServiceBusFault(501, "amqp:not-implemented", f"'{request.operation:.64}' is no operation of $cbs; put-token is.")
         # By what it looks like: some clients call every token a JSON web token.
-        if not isinstance(request.audience, str) or not isinstance(request.token, str):
+        if request.audience is None or request.token is None:
             raise argument_error("put-token has the audience in `name` and the token as a string in its body.")
         broker = self._connection.broker
         grant = broker.policies.verify_token(request.token, request.audience, broker.now())
         self._connection.authorization.add(grant)
-        broker.watch_tokens(self._connection)
+        self._connection.watch_tokens()
 
     def refuse(self, request: CbsRequest, fault: ServiceBusFault) -> bytes:
         return _cbs_answer(request, fault.status, fault.description, fault.condition)
+
+
+def _text(value: Value) -> str | None:
+    return str(value) if isinstance(value, str) and is_utf8(value) else None
 
 
 def _cbs_answer(request: CbsRequest, status: int, description: str, condition: str | None = None) -> bytes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -54,10 +55,13 @@ class Server:
         self.config = _read(config)
         self._settings = settings
         self._tls = _tls_context(settings)
+        _check_websocket(settings)
         clock = clock or Clock()
         self._store = None if settings.data_dir is None else Store.open(Path(settings.data_dir), compile_rule=compile_rule)
         self._listeners: list[Listener] = []
-        try:
+        with ExitStack() as undo:
+            if self._store is not None:
+                undo.callback(self._store.close)
             namespace = Namespace(self.config.queues, self.config.topics, clock=clock, new_lock_token=uuid4, journal=self._store)
             if self._store is not None:
                 namespace.restore(self._store.read())
@@ -72,17 +76,16 @@ class Server:
                 idle_timeout=settings.idle_timeout,
             )
             self.loop = self._broker.loop
+            undo.callback(self.loop.close)
+            undo.callback(self._close_ports)
             self.commands = Commands(self._broker, clock)
             self.port = self._listen(settings.port, self._welcome)
             self.tls_port = None if settings.tls_port is None else self._listen(settings.tls_port, self._welcome_tls)
             self.websocket_port = (
                 None if settings.websocket_port is None else self._listen(settings.websocket_port, self._welcome_websocket)
             )
-        except BaseException:
-            self._close_ports()
-            if self._store is not None:
-                self._store.close()
-            raise
+            # All is there, so nothing is undone.
+            undo.pop_all()
 
     @property
     def connection_string(self) -> str:
@@ -104,9 +107,11 @@ class Server:
             failed = False
         finally:
             self._close_ports()
+            for commander in list(self._broker.commanders):
+                commander.close()
             for connection in list(self._broker.connections):
                 if not failed:
-                    connection.close()
+                    connection.guard(connection.close)
                     connection.flush()
                 connection.drop(by_peer=False)
             try:
@@ -141,9 +146,8 @@ class Server:
 
     def _welcome_tls(self, sock: socket.socket, first: bytes) -> None:
         assert self._tls is not None
-        with suppress(OSError):
-            # What is not TLS is found out by the handshake.
-            self._broker.accept(TlsStream(sock, self._tls))
+        # What is not TLS is found out by the handshake.
+        self._broker.accept(TlsStream(sock, self._tls))
 
     def _welcome_websocket(self, sock: socket.socket, first: bytes) -> None:
         if self._tls is not None and first == _TLS_HANDSHAKE:
@@ -160,6 +164,11 @@ def _read(config: Mapping[str, Any] | str | Path) -> EmulatorConfig:
 
 def _strongest(rules: tuple[AuthorizationRule, ...]) -> AuthorizationRule:
     return max(rules, key=lambda rule: ("Manage" in rule.rights, len(rule.rights)))
+
+
+def _check_websocket(settings: ServerSettings) -> None:
+    if settings.websocket_port is not None and find_spec("wsproto") is None:
+        raise ListenError("WebSockets need the package wsproto: pip install 'sbmgmt[websocket]'")
 
 
 def _tls_context(settings: ServerSettings) -> ssl.SSLContext | None:

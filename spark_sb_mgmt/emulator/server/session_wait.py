@@ -12,6 +12,7 @@ from proton import Link as ProtonLink
 from spark_sb_mgmt.emulator.entities import Queue, ServiceBusFault
 from spark_sb_mgmt.emulator.server.entity_links import ReceiverLink
 from spark_sb_mgmt.emulator.server.link import Link, refuse
+from spark_sb_mgmt.emulator.server.loop import Timer
 
 if TYPE_CHECKING:
     from spark_sb_mgmt.emulator.server.connection import AmqpConnection
@@ -28,6 +29,7 @@ class SessionWait(Link):
         super().__init__(connection, link, address, "Listen")
         self.queue = queue
         self._session_id = session_id
+        self._timer: Timer | None = None
 
     def receiver(self) -> ReceiverLink | None:
         """The link with its session, or None if it has to wait."""
@@ -43,22 +45,20 @@ class SessionWait(Link):
         given = (self.link.remote_properties or {}).get(TIMEOUT)
         timeout = int(given) if isinstance(given, int) and given > 0 else DEFAULT_TIMEOUT_MS
         self.broker.waiting.setdefault(self.queue.path, {})[self] = None
-        self.broker.call_at(self.broker.now() + timeout, self._give_up)
+        self._timer = self.broker.call_at(self.broker.now() + timeout, lambda: self.connection.guard(self._give_up))
 
-    def try_again(self) -> bool:
-        """Whether a session was there."""
+    def try_again(self) -> None:
+        """Attach if a session is there; if none is, go on waiting."""
         try:
             receiver = self.receiver()
         except ServiceBusFault as fault:
             self._end()
             refuse(self.link, fault)
-            return False
-        if receiver is None:
-            return False
-        self._end()
-        self.connection.links[self.link] = receiver
-        receiver.open()
-        return True
+            return
+        if receiver is not None:
+            self._end()
+            self.connection.links[self.link] = receiver
+            receiver.open()
 
     def _give_up(self) -> None:
         if self.is_gone:
@@ -77,4 +77,6 @@ class SessionWait(Link):
 
     def gone(self, *, by_peer: bool) -> None:
         super().gone(by_peer=by_peer)
+        if self._timer is not None:
+            self._timer.cancel()
         self.broker.waiting.get(self.queue.path, {}).pop(self, None)
