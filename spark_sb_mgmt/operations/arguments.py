@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+from spark_sb_mgmt.amqp.encode import encode_value, utf8
 from spark_sb_mgmt.amqp.types import Array, Int, Long, Map, Timestamp, Value
-from spark_sb_mgmt.errors import InvalidArgumentError
+from spark_sb_mgmt.errors import EncodeError, InvalidArgumentError
 from spark_sb_mgmt.operations.times import to_milliseconds
 
 # Characters of a message-id, session-id or partition key.
@@ -20,6 +21,21 @@ LONGEST_ID: Final = 128
 LONGEST_RULE_NAME: Final = 50
 LONGEST_EXPRESSION: Final = 1024
 LONGEST_DEADLETTER_TEXT: Final = 4096
+
+
+def boolean(name: str, value: bool) -> bool:
+    """A boolean and nothing that only counts as one: "false" is true in Python."""
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(name, f"must be True or False, not {value!r:.80}")
+    return value
+
+
+def one_of(name: str, value: Value, allowed: Mapping[Any, str]) -> None:
+    """One of a few values, said with what each means."""
+    # True equals 1, and stands for no mode.
+    if isinstance(value, bool) or not any(isinstance(value, type(choice)) and value == choice for choice in allowed):
+        choices = ", ".join(f"{choice} ({meaning})" if meaning else f"{choice}" for choice, meaning in allowed.items())
+        raise InvalidArgumentError(name, f"must be one of {choices}, not {value!r:.80}")
 
 
 def int32(name: str, value: int, minimum: int) -> Int:
@@ -38,22 +54,26 @@ def int64(name: str, value: int, row: int | None = None) -> Long:
 
 def int64_array(name: str, values: Iterable[int]) -> Array:
     """At least one integer, as an array of long."""
-    return Array("long", [int(int64(name, value, row)) for row, value in enumerate(_several(name, values))])
+    return Array("long", [int(int64(name, value, row)) for row, value in enumerate(several(name, values))])
 
 
 def uuid_array(name: str, values: Iterable[UUID | str]) -> Array:
     """At least one UUID, given as such or as its text, as an array of uuid."""
-    return Array("uuid", [_uuid(name, value, row) for row, value in enumerate(_several(name, values))])
+    return Array("uuid", [_uuid(name, value, row) for row, value in enumerate(several(name, values))])
 
 
-def text(name: str, value: str, longest: int, *, empty: bool = True, row: int | None = None) -> str:
-    """A string of at most so many characters."""
+def text(name: str, value: str, longest: int | None, *, empty: bool = True, row: int | None = None) -> str:
+    """A string of at most so many characters; None where no limit is known but that of the whole message."""
     if not isinstance(value, str):
         raise InvalidArgumentError(name, f"must be a string, not {value!r:.80}", row=row)
-    if len(value) > longest:
+    if longest is not None and len(value) > longest:
         raise InvalidArgumentError(name, f"has {len(value)} characters, {longest} at most are allowed: {value[:40]!r}...", row=row)
     if not value and not empty:
         raise InvalidArgumentError(name, "must not be empty", row=row)
+    try:
+        utf8(value)
+    except EncodeError as problem:
+        raise InvalidArgumentError(name, f"cannot be sent: {problem}", row=row) from None
     return str(value)
 
 
@@ -84,27 +104,34 @@ def amqp_value(value: Any) -> Value:
     return value
 
 
-def properties(name: str, given: Mapping[str, Any] | Map) -> Map:
+def properties(name: str, given: Mapping[str, Any] | Map, *, row: int | None = None) -> Map:
     """Named values as a map with string keys."""
+    if not isinstance(given, (Mapping, Map)):
+        raise InvalidArgumentError(name, f"must be a dict or a Map, not {given!r:.80}", row=row)
     pairs = given.pairs if isinstance(given, Map) else given.items()
     converted = []
     for key, value in pairs:
         if not isinstance(key, str):
-            raise InvalidArgumentError(name, f"has the key {key!r:.80}, which is no string")
+            raise InvalidArgumentError(name, f"has the key {key!r:.80}, which is no string", row=row)
+        text(f"{name} key {key!r:.80}", key, None, row=row)
         try:
-            converted.append((str(key), amqp_value(value)))
+            typed = amqp_value(value)
+            # Encoded here once for nothing: what cannot be sent is found where its name is still known.
+            encode_value(typed)
         except ValueError as problem:
-            raise InvalidArgumentError(name, f"has a value for {key!r:.80} that cannot be sent: {problem}") from None
+            raise InvalidArgumentError(name, f"has a value for {key!r:.80} that cannot be sent: {problem}", row=row) from None
+        converted.append((str(key), typed))
     return Map(converted)
 
 
-def _several(name: str, values: Iterable[Any]) -> list[Any]:
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+def several(name: str, values: Iterable[Any]) -> list[Any]:
+    """The items of a sequence that has at least one."""
+    if isinstance(values, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(values, Iterable):
         raise InvalidArgumentError(name, f"must be a sequence, not {values!r:.80}")
-    several = list(values)
-    if not several:
+    items = list(values)
+    if not items:
         raise InvalidArgumentError(name, "must have at least one item")
-    return several
+    return items
 
 
 def _uuid(name: str, value: UUID | str, row: int) -> UUID:

@@ -41,7 +41,8 @@ class Response:
     raw: bytes = field(repr=False)
     correlation_id: Value
     status: int
-    description: str | None = None
+    # Whatever the service wrote; an error shows it, without secrets.
+    description: str | None = field(default=None, repr=False)
     condition: str | None = None
     tracking_id: str | None = None
     body_offset: int | None = None

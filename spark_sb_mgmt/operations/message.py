@@ -146,11 +146,19 @@ class Messages(Sequence[ServiceBusMessage]):
     """The messages of one answer, decoded one by one as they are taken. `response` is the answer's own bytes, as
     `amqp.arrow_decode.decode_responses` takes them."""
 
-    __slots__ = ("_bounds", "entity", "response")
+    __slots__ = ("_bounds", "entity", "operation", "response")
 
-    def __init__(self, response: bytes, entity: str | None = None, bounds: npt.NDArray[np.int64] | None = None) -> None:
+    def __init__(
+        self,
+        response: bytes,
+        entity: str | None = None,
+        bounds: npt.NDArray[np.int64] | None = None,
+        operation: str | None = None,
+    ) -> None:
         self.response = response
         self.entity = entity
+        # What was asked, for errors that show only when a message is looked at.
+        self.operation = operation
         # Where each entry starts, and last where they end.
         self._bounds = find_entries(response) if bounds is None else bounds
 
@@ -175,24 +183,28 @@ class Messages(Sequence[ServiceBusMessage]):
         try:
             return ServiceBusMessage(self.response[start:end], token, self.entity)
         except DecodeError as problem:
-            raise problem.at_message(index).about(entity=self.entity) from None
+            raise problem.at_message(index).about(self.operation, self.entity) from None
 
     def _entry(self, index: int) -> tuple[int, int, UUID | None]:
         try:
             start, end, token = read_entry(self.response, int(self._bounds[index]), int(self._bounds[index + 1]))
         except DecodeError as problem:
-            raise problem.at_message(index).about(entity=self.entity) from None
+            raise problem.at_message(index).about(self.operation, self.entity) from None
         return start, end, None if token is None else UUID(bytes=self.response[token : token + 16])
 
     def __repr__(self) -> str:
         return f"Messages({len(self)} messages, {len(self.response)} bytes)"
 
 
-def read_messages(response: Response, most: int) -> Messages:
+def read_messages(response: Response, operation: str, most: int) -> Messages:
     """The messages of an answer, at most as many as were asked for. Nothing there is said with 204: a 200 has messages."""
     if not response.is_success or response.is_empty:
         return Messages(response.raw, response.entity, np.empty(0, np.int64))
-    messages = Messages(response.raw, response.entity)
+    try:
+        bounds = find_entries(response.raw)
+    except DecodeError as problem:
+        raise DecodeError(f"`{names.MESSAGES}` of the answer cannot be found: {problem.problem}", problem.offset) from None
+    messages = Messages(response.raw, response.entity, bounds, names.short_name(operation))
     if not messages:
         raise RemoteProtocolError(
             f"`{names.MESSAGES}` of the answer is missing or empty, and its status is 200; nothing there would be 204"

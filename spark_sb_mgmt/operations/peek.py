@@ -28,12 +28,12 @@ def peek_message(
     if session_id is not None:
         body.append((names.SESSION_ID, arguments.identifier("session_id", session_id)))
     if omit_message_body is not None:
-        body.append((names.OMIT_MESSAGE_BODY, bool(omit_message_body)))
+        body.append((names.OMIT_MESSAGE_BODY, arguments.boolean("omit_message_body", omit_message_body)))
     return Request(
         names.PEEK_MESSAGE,
         encode_value(Map(body)),
         f"peek-message of up to {message_count} messages from sequence number {from_sequence_number}",
-        partial(read_messages, most=message_count),
+        partial(read_messages, operation=names.PEEK_MESSAGE, most=message_count),
         safe=True,
         empty_condition=MESSAGE_NOT_FOUND,
     )

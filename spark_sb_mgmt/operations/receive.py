@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Final
 
 from spark_sb_mgmt.amqp.encode import encode_value
 from spark_sb_mgmt.amqp.types import Map, UInt, Value
-from spark_sb_mgmt.errors import InvalidArgumentError, RemoteProtocolError
+from spark_sb_mgmt.errors import RemoteProtocolError
 from spark_sb_mgmt.operations import arguments, names
 from spark_sb_mgmt.operations.envelope import Request, Response
 from spark_sb_mgmt.operations.message import Messages, read_messages
+
+_SETTLE_MODES: Final = {names.RECEIVE_AND_DELETE: "delete", names.PEEK_LOCK: "lock"}
 
 
 def receive_by_sequence_number(
@@ -25,8 +28,7 @@ def receive_by_sequence_number(
     """Deferred messages by their numbers. `receiver_settle_mode` 1 locks them and gives their lock tokens, 0 deletes them. On a partitioned
     entity the numbers must be of one partition."""
     numbers = arguments.int64_array("sequence_numbers", sequence_numbers)
-    if receiver_settle_mode not in (names.RECEIVE_AND_DELETE, names.PEEK_LOCK) or isinstance(receiver_settle_mode, bool):
-        raise InvalidArgumentError("receiver_settle_mode", f"must be 0 (delete) or 1 (lock), not {receiver_settle_mode!r:.80}")
+    arguments.one_of("receiver_settle_mode", receiver_settle_mode, _SETTLE_MODES)
     body: list[tuple[str, Value]] = [
         (names.SEQUENCE_NUMBERS, numbers),
         (names.RECEIVER_SETTLE_MODE, UInt(receiver_settle_mode)),
@@ -42,7 +44,7 @@ def receive_by_sequence_number(
 
 
 def _read(response: Response, most: int, locked: bool) -> Messages:
-    messages = read_messages(response, most)
+    messages = read_messages(response, names.RECEIVE_BY_SEQUENCE_NUMBER, most)
     if locked:
         # Without its token a message stays locked until the lock runs out, and nobody can settle it.
         for index in range(len(messages)):

@@ -13,7 +13,7 @@ from typing import Final
 
 from spark_sb_mgmt.amqp.encode import encode_value
 from spark_sb_mgmt.amqp.types import Described, Map, Timestamp, ULong, Value, type_name
-from spark_sb_mgmt.errors import EncodeError, InvalidArgumentError, RemoteProtocolError
+from spark_sb_mgmt.errors import InvalidArgumentError, RemoteProtocolError
 from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, RuleFilter, SqlFilter, SqlRuleAction, TrueFilter
 from spark_sb_mgmt.operations import arguments, names, results
 from spark_sb_mgmt.operations.envelope import Request, Response
@@ -25,15 +25,15 @@ _FALSE_EXPRESSION: Final = "1=0"
 
 def add_rule(rule: Rule) -> Request[None]:
     """Add a rule. A true or false filter is sent as the expression that means it."""
+    if not isinstance(rule, Rule):
+        raise InvalidArgumentError("rule", f"must be a Rule of spark_sb_mgmt.model, not {rule!r:.80}")
     description: list[tuple[str, Value]] = [_filter_pair(rule.filter)]
     if rule.action is not None:
+        if not isinstance(rule.action, SqlRuleAction):
+            raise InvalidArgumentError("action", f"must be a SqlRuleAction of spark_sb_mgmt.model, not {rule.action!r:.80}")
         description.append((names.SQL_RULE_ACTION, _expression("action", rule.action.expression)))
     body = Map([(names.RULE_NAME, _rule_name(rule.name)), (names.RULE_DESCRIPTION, Map(description))])
-    try:
-        encoded = encode_value(body)
-    except EncodeError as problem:
-        raise InvalidArgumentError("filter", f"cannot be sent: {problem}") from None
-    return Request(names.ADD_RULE, encoded, f"add-rule {rule.name!r}", results.nothing)
+    return Request(names.ADD_RULE, encode_value(body), f"add-rule {rule.name!r}", results.nothing)
 
 
 def remove_rule(rule_name: str) -> Request[None]:
@@ -150,6 +150,9 @@ def _read_filter(value: Value, where: str) -> RuleFilter:
     properties = _field(fields, len(names.CORRELATION_FIELDS))
     if properties is not None and not isinstance(properties, Map):
         raise RemoteProtocolError(f"{where}: {names.PROPERTIES} of its filter is an AMQP {type_name(properties)}, not a map")
+    for key, _ in properties or ():
+        if not isinstance(key, str):
+            raise RemoteProtocolError(f"{where}: {names.PROPERTIES} of its filter has a key that is a {type_name(key)}, not a string")
     return CorrelationFilter(**texts, properties={str(key): item for key, item in properties or ()})
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from spark_sb_mgmt.amqp.columns import TTL_LIMIT
-from spark_sb_mgmt.amqp.encode import encode_binary, encode_list, encode_map, encode_value
+from spark_sb_mgmt.amqp.encode import encode_binary, encode_list, encode_map, encode_value, utf8
 from spark_sb_mgmt.amqp.message import AmqpSequence, AmqpValue, Body, Data, Header, Message, Properties, encode_message
 from spark_sb_mgmt.amqp.types import Map, Symbol, Timestamp, Value
 from spark_sb_mgmt.errors import EncodeError, InvalidArgumentError
@@ -24,6 +24,8 @@ from spark_sb_mgmt.operations.envelope import Request, Response
 _PARTITION_KEY: Final = Symbol("x-opt-partition-key")
 _VIA_PARTITION_KEY: Final = Symbol("x-opt-via-partition-key")
 _SCHEDULED: Final = Symbol("x-opt-scheduled-enqueue-time")
+_IDS: Final = ("message_id", "session_id", "partition_key", "via_partition_key")
+_TEXTS: Final = ("correlation_id", "subject", "to", "reply_to", "reply_to_session_id", "content_type")
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class ScheduledMessage:
     """A message to be enqueued at a time, its fields named as the columns of CONTRACT section 2. A body of bytes or text becomes a data
     section. In `application_properties` an int goes as long, a datetime as timestamp; a value of `amqp.types` goes as what it is."""
 
-    body: bytes | str | Body | None
+    # What it carries is no business of a log.
+    body: bytes | str | Body | None = field(repr=False)
     scheduled_enqueue_time: datetime | int
     message_id: str
     session_id: str | None = None
@@ -44,14 +47,12 @@ class ScheduledMessage:
     reply_to_session_id: str | None = None
     content_type: str | None = None
     time_to_live_ms: int | None = None
-    application_properties: Mapping[str, Any] | Map = field(default_factory=dict)
+    application_properties: Mapping[str, Any] | Map = field(default_factory=dict, repr=False)
 
 
 def schedule_message(messages: Iterable[ScheduledMessage]) -> Request[list[int]]:
     """Schedule messages; answers with their sequence numbers, in their order."""
-    if isinstance(messages, ScheduledMessage):
-        raise InvalidArgumentError("messages", "must be a sequence of messages, not one")
-    return schedule_entries([_entry(message, row) for row, message in enumerate(messages)])
+    return schedule_entries([_entry(message, row) for row, message in enumerate(arguments.several("messages", messages))])
 
 
 def schedule_entries(entries: Sequence[bytes]) -> Request[list[int]]:
@@ -110,10 +111,14 @@ def _read_numbers(response: Response, count: int) -> list[int]:
 
 
 def _entry(message: ScheduledMessage, row: int) -> bytes:
+    if not isinstance(message, ScheduledMessage):
+        raise InvalidArgumentError("messages", f"must be a ScheduledMessage, not a {type(message).__name__}", row=row)
+    amqp_message = _amqp_message(message, row)
     try:
-        wire = encode_message(_amqp_message(message, row))
+        wire = encode_message(amqp_message)
     except EncodeError as problem:
-        raise problem.at_row(row).about(names.short_name(names.SCHEDULE_MESSAGE)) from None
+        # All else was looked at when the message was put together.
+        raise InvalidArgumentError("body", f"cannot be sent: {problem}", row=row) from None
     return encode_entry(wire, message.message_id, message.session_id, message.partition_key, message.via_partition_key, row=row)
 
 
@@ -124,9 +129,17 @@ def _amqp_message(message: ScheduledMessage, row: int) -> Message:
         arguments.int64("time_to_live_ms", life, row)
         if life < 0:
             raise InvalidArgumentError("time_to_live_ms", f"must not be below zero, as {life} is", row=row)
+        if time + life > Timestamp.maximum:
+            raise InvalidArgumentError("time_to_live_ms", f"is {life}, and {time} plus that is no time any more", row=row)
     # A life above the header's 32 bits is carried as the SDKs do it. It counts from when the message is enqueued.
     long_life = life is not None and life > TTL_LIMIT
-    given = arguments.properties("application_properties", message.application_properties)
+    given = arguments.properties("application_properties", message.application_properties, row=row)
+    for argument in _IDS:
+        if getattr(message, argument) is not None or argument == "message_id":
+            arguments.identifier(argument, getattr(message, argument), row=row)
+    for argument in _TEXTS:
+        if getattr(message, argument) is not None:
+            arguments.text(argument, getattr(message, argument), None, row=row)
     annotations: list[tuple[Symbol, Value]] = [
         (key, value)
         for key, value in ((_PARTITION_KEY, message.partition_key), (_VIA_PARTITION_KEY, message.via_partition_key))
@@ -156,7 +169,7 @@ def _body(body: bytes | str | Body | None, row: int) -> Body | None:
     if body is None or isinstance(body, (Data, AmqpSequence, AmqpValue)):
         return body
     if isinstance(body, str):
-        return Data((body.encode(),))
+        return Data((utf8(arguments.text("body", body, None, row=row)),))
     if isinstance(body, (bytes, bytearray, memoryview)):
         return Data((bytes(body),))
     raise InvalidArgumentError("body", f"must be bytes, text, Data, AmqpSequence or AmqpValue, not a {type(body).__name__}", row=row)

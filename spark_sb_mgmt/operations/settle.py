@@ -32,8 +32,7 @@ def update_disposition(
     session_id: str | None = None,
 ) -> Request[None]:
     """Settle locked messages: `completed`, `abandoned`, `suspended` (to the dead-letter queue) or `deferred`."""
-    if disposition_status not in DISPOSITIONS:
-        raise InvalidArgumentError("disposition_status", f"must be one of {', '.join(DISPOSITIONS)}, not {disposition_status!r:.80}")
+    arguments.one_of("disposition_status", disposition_status, dict.fromkeys(DISPOSITIONS, ""))
     tokens = arguments.uuid_array("lock_tokens", lock_tokens)
     body: list[tuple[str, Value]] = [
         (names.DISPOSITION_STATUS, DISPOSITIONS[disposition_status]),
