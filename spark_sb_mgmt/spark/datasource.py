@@ -1,26 +1,34 @@
-"""The class PySpark knows: name and schema of the `sbmgmt` data source."""
+"""The class PySpark knows: name and schema of the `sbmgmt` data source, and which reader does what.
+
+The one rule: thin. Options are read by `options`; the rest is the readers' and writers' own.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from spark_sb_mgmt.spark.schema import message_schema
+from spark_sb_mgmt.spark.option_objects import PeekOptions, ReadOptions, ReceiveOptions
+from spark_sb_mgmt.spark.options import read_options
+from spark_sb_mgmt.spark.peek_reader import PeekReader
+from spark_sb_mgmt.spark.read_schema import read_columns, read_schema
 
 
 class ServiceBusManagementDataSource(DataSource):
-    """Messages of Azure Service Bus over its request-response ($management) operations.
+    """Messages, sessions and rules of Azure Service Bus over its request-response ($management) operations.
 
     Name: `sbmgmt`
 
-    Schema: the message columns of `spark_sb_mgmt.amqp.columns.DEFAULT_COLUMNS`. Columns that are there on request only are asked for
-    with `.schema(...)`, which also leaves out columns that are not wanted.
+    Schema: by option `operation`; for messages the columns of `spark_sb_mgmt.amqp.columns.DEFAULT_COLUMNS`. Columns that are there on
+    request only are asked for with `.schema(...)`, which also leaves out columns that are not wanted.
 
-    Reading and writing are not there yet: PySpark answers an action on the DataFrame with its own "not implemented" error.
+    Options: `spark_sb_mgmt.spark.option_table`.
+
+    A DataFrame's plan is made at its first action and then stays: what arrives later is read by a new `load()`.
 
     Examples:
-        >>> spark.read.format("sbmgmt").load().printSchema()
-        >>> spark.read.format("sbmgmt").schema("sequence_number long, body binary").load()
+        >>> spark.read.format("sbmgmt").option("connectionString", cs).option("queue", "orders").load()
+        >>> spark.read.format("sbmgmt").schema("sequence_number long, body binary").option("queue", "orders").load()
     """
 
     @classmethod
@@ -28,4 +36,16 @@ class ServiceBusManagementDataSource(DataSource):
         return "sbmgmt"
 
     def schema(self) -> StructType:
-        return message_schema()
+        options = read_options(self.options)
+        return read_schema(options.operation, _on_missing(options))
+
+    # PySpark gives `schema` by its name in some versions, so that is its name here.
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = read_options(self.options)
+        columns = read_columns(schema, options.operation, _on_missing(options))
+        assert isinstance(options, PeekOptions)
+        return PeekReader(options, columns)
+
+
+def _on_missing(options: ReadOptions) -> str | None:
+    return options.on_missing if isinstance(options, ReceiveOptions) else None

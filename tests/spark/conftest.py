@@ -1,9 +1,25 @@
-"""What the Spark-facing tests need on the oldest PySpark."""
+"""What the Spark-facing tests share: an emulator with fresh entities for each test; what they need on the oldest PySpark."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import count
+
 import pyspark
 import pytest
+from azure.servicebus import ServiceBusClient
+from pyspark.sql import DataFrame, SparkSession
+
+import spark_sb_mgmt
+from spark_sb_mgmt.emulator import Emulator
+
+_EACH = 60
+_KINDS = {
+    "queue": {},
+    "sessions": {"RequiresSession": True},
+    "partitioned": {"EnablePartitioning": True},
+    "brief-locks": {"LockDuration": "PT5S"},
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -12,3 +28,44 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if pyspark.__version__.startswith("4.0."):
         for item in items:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture(scope="session")
+def emulator() -> Iterator[Emulator]:
+    """An emulator with many entities of each kind, none of which is used twice."""
+    queues = [{"Name": f"{kind}-{at}", "Properties": properties} for kind, properties in _KINDS.items() for at in range(_EACH)]
+    topics = [{"Name": f"topic-{at}", "Subscriptions": [{"Name": "one"}, {"Name": "two"}]} for at in range(_EACH)]
+    with Emulator.start({"UserConfig": {"Namespaces": [{"Name": "tests", "Queues": queues, "Topics": topics}]}}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def _numbers() -> Iterator[int]:
+    return count()
+
+
+@pytest.fixture(scope="session")
+def new_entity(_numbers: Iterator[int]) -> Callable[[str], str]:
+    """The name of an entity of a kind that no test has used: queue, sessions, partitioned, brief-locks or topic."""
+    return lambda kind: f"{kind}-{next(_numbers) % _EACH}"
+
+
+@pytest.fixture(scope="session")
+def sdk(emulator: Emulator) -> Iterator[ServiceBusClient]:
+    """The official SDK, connected to the emulator. Each sender and receiver takes it a second to open and close."""
+    with ServiceBusClient.from_connection_string(emulator.connection_string) as client:
+        yield client
+
+
+@pytest.fixture
+def read(spark: SparkSession, emulator: Emulator) -> Callable[..., DataFrame]:
+    """`spark.read` on the emulator with these options; `schema` is for `.schema(...)`."""
+    spark_sb_mgmt.register(spark)
+
+    def load(schema: str | None = None, **options: object) -> DataFrame:
+        reader = spark.read.format("sbmgmt").option("connectionString", emulator.connection_string)
+        for name, value in options.items():
+            reader = reader.option(name, str(value))
+        return (reader if schema is None else reader.schema(schema)).load()
+
+    return load
