@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from proton import Condition, Delivery, Described, Endpoint, ulong
+from proton import Condition, Delivery, Described, Endpoint, Terminus, ulong
 from proton import Link as ProtonLink
 
 from spark_sb_mgmt.emulator.entities import ServiceBusFault, UnitOfWork
@@ -207,6 +207,8 @@ def echo(link: ProtonLink) -> None:
 
 def refuse(link: ProtonLink, fault: ServiceBusFault) -> None:
     """Answer an attach that cannot be: attached to nothing, and detached with the reason (AMQP 1.0 part 2.6.3)."""
+    # Left as they are, proton would send termini with all fields empty, which clients take for a link that is open.
+    link.source.type = link.target.type = Terminus.UNSPECIFIED
     link.open()
     link.condition = condition_of(fault)
     link.close()

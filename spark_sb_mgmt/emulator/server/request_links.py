@@ -15,7 +15,7 @@ from proton import Link as ProtonLink
 from spark_sb_mgmt.amqp.message import AmqpValue, Message, Properties, decode_message, encode_message
 from spark_sb_mgmt.amqp.types import Int, Map, Symbol, Value
 from spark_sb_mgmt.emulator.entities import AnyEntity, Queue, ServiceBusFault, UnitOfWork
-from spark_sb_mgmt.emulator.entities.faults import argument_error, resource_limit_exceeded
+from spark_sb_mgmt.emulator.entities.faults import argument_error, entity_not_found, resource_limit_exceeded
 from spark_sb_mgmt.emulator.fault_script import Plan, corrupted
 from spark_sb_mgmt.emulator.management import Management, ManagementRequest, encode_fault, read_request, required_right
 from spark_sb_mgmt.emulator.management.envelope import is_utf8
@@ -286,6 +286,9 @@ class CbsNode:
             raise argument_error("put-token has the audience in `name` and the token as a string in its body.")
         broker = self._connection.broker
         grant = broker.policies.verify_token(request.token, request.audience, broker.now())
+        if grant.path and not any(grant.covers(entity.path.lower()) for entity in broker.namespace):
+            # Told here and not at the attach: azure-servicebus' own tests expect a failed token for an entity that is not there.
+            raise entity_not_found(grant.path)
         self._connection.authorization.add(grant)
         self._connection.watch_tokens()
 
