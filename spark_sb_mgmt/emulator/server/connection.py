@@ -182,7 +182,10 @@ class AmqpConnection:
                 proton_link.close()
             else:
                 proton_link.detach()
-        proton_link.free()
+        if not proton_link.unsettled:
+            # What is unsettled, proton would settle, and say so before it detaches; the client may still want to settle it by another
+            # way. Such a link is freed with its session.
+            proton_link.free()
 
     def _on_flow(self, event: Any) -> None:
         link = self.links.get(event.link)
