@@ -51,7 +51,8 @@ def message_not_found(what: str) -> ServiceBusFault:
 
 def rule_not_found(rule_name: str, entity: str) -> ServiceBusFault:
     # In the words for an entity: by them the JavaScript SDK tells what is missing from a service that cannot be reached.
-    return ServiceBusFault(404, "amqp:not-found", f"The messaging entity '{entity}|{rule_name:.50}' could not be found: there is no such rule.")
+    what = f"The messaging entity '{entity}|{rule_name:.50}' could not be found: there is no rule '{rule_name:.50}'."
+    return ServiceBusFault(404, "amqp:not-found", what)
 
 
 def message_lock_lost(token: UUID) -> ServiceBusFault:
