@@ -407,6 +407,13 @@ def outcome_of(delivery: Delivery) -> Outcome:
     return Outcome(_STATES[state], None if condition is None else str(condition.name))
 
 
+def eventually(condition: Callable[[], bool]) -> None:
+    """Ask, each time over again, until the answer is yes. The condition is a question to the emulator, which takes a turn to answer."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "what was waited for did not happen"
+
+
 def peeked(peer: Peer, entity: str, count: int = 100) -> list[bytes]:
     """The bodies of what stands in an entity."""
     reply = peer.request(entity, "peek-message", peek_body(count))

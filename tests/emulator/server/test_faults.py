@@ -18,7 +18,7 @@ from spark_sb_mgmt.emulator.control import MAX_LINE, ControlError
 from spark_sb_mgmt.emulator.fault_script import FaultError
 from spark_sb_mgmt.errors import SbMgmtError
 from tests.emulator.server.conftest import CONFIG
-from tests.emulator.server.peer import DEADLINE_S, EndedError, Outcome, Peer, message, peek_body, peeked
+from tests.emulator.server.peer import DEADLINE_S, EndedError, Outcome, Peer, eventually, message, peek_body, peeked
 
 ROOT = Path(__file__).parents[3]
 BUSY = (503, "com.microsoft:server-busy")
@@ -121,7 +121,7 @@ def test_an_answer_that_is_late_for_a_client_that_went_is_dropped(emulator: Emul
     with Peer.connect(emulator) as goes:
         goes.ask(goes.pair("q/$management"), "peek-message", peek_body())
         goes.flush()
-        peer.until(lambda: emulator.faults.hits(key) == 1)
+        eventually(lambda: emulator.faults.hits(key) == 1)
     assert peek(peer) == EMPTY
 
 
@@ -190,7 +190,7 @@ def test_detach_idle_detaches_a_link_on_which_nothing_happened_and_only_as_many_
     first, second = peer.receiver("q"), peer.receiver("q")
     peer.receiver("other")
     key = emulator.faults.add(Fault("detach-idle", entity="amqps://host/Q", seconds=0.05, skip=1))
-    peer.until(lambda: emulator.faults.hits(key) == 1)
+    eventually(lambda: emulator.faults.hits(key) == 1)
     peer.until(lambda: any(link.remote_condition is not None for link in (first, second)))
     conditions = [link.remote_condition.name for link in (first, second) if link.remote_condition is not None]
     assert conditions == ["amqp:link:detach-forced"]
