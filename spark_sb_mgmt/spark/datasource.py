@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
+from spark_sb_mgmt.spark.deferred_reader import DeferredReader
 from spark_sb_mgmt.spark.option_objects import PeekOptions, ReadOptions, ReceiveOptions
 from spark_sb_mgmt.spark.options import read_options
 from spark_sb_mgmt.spark.peek_reader import PeekReader
@@ -43,8 +44,10 @@ class ServiceBusManagementDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options)
         columns = read_columns(schema, options.operation, _on_missing(options))
-        assert isinstance(options, PeekOptions)
-        return PeekReader(options, columns)
+        if isinstance(options, PeekOptions):
+            return PeekReader(options, columns)
+        assert isinstance(options, ReceiveOptions)
+        return DeferredReader(options, columns)
 
 
 def _on_missing(options: ReadOptions) -> str | None:

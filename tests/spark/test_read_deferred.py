@@ -1,0 +1,205 @@
+"""receive-by-sequence-number as a DataFrame: deferred messages locked or taken, and what becomes of those that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from pyspark.sql import DataFrame
+
+from spark_sb_mgmt.client import ManagementClient
+from spark_sb_mgmt.emulator import Emulator, Fault
+from spark_sb_mgmt.errors import MessageNotFoundError
+from spark_sb_mgmt.spark.connections import CONNECTIONS
+from spark_sb_mgmt.spark.deferred import DeferredMessages, Patience, Status
+from spark_sb_mgmt.spark.deferred_reader import DeferredReader
+from spark_sb_mgmt.spark.options import ReceiveOptions, read_options
+from spark_sb_mgmt.spark.read_schema import read_columns, read_schema
+
+Read = Callable[..., DataFrame]
+NewEntity = Callable[[str], str]
+
+
+def receive(read: Read, queue: str, **options: object) -> DataFrame:
+    schema = options.pop("schema", None)
+    return read(schema, operation="receive-by-sequence-number", queue=queue, **options)
+
+
+@pytest.fixture
+def deferring(sdk: ServiceBusClient, new_entity: NewEntity) -> Callable[..., tuple[str, list[int]]]:
+    """A queue with so many messages, of which the first `deferred` are deferred; its name and their numbers."""
+
+    def make(deferred: int, others: int = 0, kind: str = "queue", session_id: str | None = None) -> tuple[str, list[int]]:
+        queue = new_entity(kind)
+        with sdk.get_queue_sender(queue) as sender:
+            sender.send_messages([ServiceBusMessage(f"body {at}", session_id=session_id) for at in range(deferred)])
+            numbers: list[int] = []
+            with sdk.get_queue_receiver(queue, session_id=session_id) as receiver:  # type: ignore[arg-type]
+                while len(numbers) < deferred:
+                    for message in receiver.receive_messages(deferred - len(numbers), max_wait_time=5):
+                        receiver.defer_message(message)
+                        numbers.append(message.sequence_number or 0)
+            if others:
+                sender.send_messages([ServiceBusMessage("other", session_id=session_id) for _ in range(others)])
+        return queue, sorted(numbers)
+
+    return make
+
+
+def numbers(df: DataFrame) -> list[int]:
+    return sorted(row.sequence_number for row in df.collect())
+
+
+def test_listed_numbers_are_locked_and_can_be_settled(
+    read: Read, deferring: Callable[..., tuple[str, list[int]]], emulator: Emulator
+) -> None:
+    queue, _ = deferring(30)
+    rows = receive(read, queue, sequenceNumbers="1,3-5,20-29", pageSize=4, numPartitions=3).collect()
+    assert sorted(row.sequence_number for row in rows) == [1, 3, 4, 5, *range(20, 30)]
+    assert {(row.state, row.entity, row.body_type) for row in rows} == {("deferred", queue, "data")}
+    assert all(row.locked_until is not None for row in rows)
+    with ManagementClient.from_connection_string(emulator.connection_string) as client, client.entity(queue) as entity:
+        entity.update_disposition("completed", [row.lock_token for row in rows])
+    assert emulator.counts(queue)["deferred"] == 30 - len(rows)
+
+
+@pytest.mark.parametrize("kind", ["queue", "partitioned"])
+def test_a_range_finds_what_is_deferred_there(read: Read, deferring: Callable[..., tuple[str, list[int]]], kind: str) -> None:
+    queue, deferred = deferring(40, others=40, kind=kind)
+    df = receive(read, queue, fromSequenceNumber=0, numPartitions=3, pageSize=7)
+    assert numbers(df) == deferred
+
+
+def test_deleted_messages_are_gone(read: Read, deferring: Callable[..., tuple[str, list[int]]], emulator: Emulator) -> None:
+    queue, deferred = deferring(20)
+    rows = receive(read, queue, sequenceNumbers="1-10", receiveMode="receiveAndDelete").collect()
+    assert sorted(row.sequence_number for row in rows) == deferred[:10]
+    assert {row.lock_token for row in rows} == {None}
+    assert emulator.counts(queue)["deferred"] == 10
+    with pytest.raises(Exception, match=r"10 of the deferred messages .* \(missing: 1, 2, 3, .*, 10\).*can be evaluated once"):
+        receive(read, queue, sequenceNumbers="1-10", receiveMode="receiveAndDelete").collect()
+
+
+def test_missing_fail_is_told_with_numbers_and_leaves_no_lock(
+    read: Read, deferring: Callable[..., tuple[str, list[int]]], emulator: Emulator
+) -> None:
+    queue, _ = deferring(20, others=2)
+    with pytest.raises(Exception, match=r"3 of the deferred messages .*missing: 30; not deferred: 21, 22.*onMissing"):
+        receive(read, queue, sequenceNumbers="5-22,30", pageSize=6).collect()
+    # Nothing is locked: all can be taken at once.
+    assert numbers(receive(read, queue, sequenceNumbers="1-20", pageSize=100)) == list(range(1, 21))
+
+
+def test_missing_skip_gives_the_others(read: Read, deferring: Callable[..., tuple[str, list[int]]]) -> None:
+    queue, _ = deferring(12)
+    assert numbers(receive(read, queue, sequenceNumbers="1-4,7,100-110", onMissing="skip")) == [1, 2, 3, 4, 7]
+
+
+def test_missing_report_gives_a_row_with_its_status(read: Read, deferring: Callable[..., tuple[str, list[int]]]) -> None:
+    queue, _ = deferring(5, others=1)
+    first = receive(read, queue, sequenceNumbers="2")
+    assert len(first.collect()) == 1
+    df = receive(read, queue, sequenceNumbers="1-7", onMissing="report")
+    assert df.columns[-1] == "status"
+    rows = {row.sequence_number: row for row in df.collect()}
+    assert {number: row.status for number, row in rows.items()} == {
+        1: "received",
+        2: "locked",
+        3: "received",
+        4: "received",
+        5: "received",
+        6: "not deferred",
+        7: "missing",
+    }
+    assert [name for name, value in rows[7].asDict().items() if value is not None] == ["entity", "sequence_number", "status"]
+    schema = "status string, sequence_number long"
+    pruned = receive(read, queue, sequenceNumbers="7", onMissing="report", schema=schema).collect()
+    assert [tuple(row) for row in pruned] == [("missing", 7)]
+
+
+def test_a_second_evaluation_is_told_about_its_own_locks(read: Read, deferring: Callable[..., tuple[str, list[int]]]) -> None:
+    queue, _ = deferring(3)
+    df = receive(read, queue, sequenceNumbers="1-3")
+    assert len(df.collect()) == 3
+    with pytest.raises(Exception, match=r"locked: 1, 2, 3\).*earlier evaluation of this DataFrame"):
+        df.collect()
+
+
+def test_who_stops_early_keeps_only_the_locks_of_what_he_was_given(
+    deferring: Callable[..., tuple[str, list[int]]], emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Spark does for a limit: it closes the iterator, with requests in flight."""
+    monkeypatch.setattr("spark_sb_mgmt.spark.deferred_reader.BATCH_MESSAGES", 1)
+    queue, deferred = deferring(20)
+    given = {"connectionString": emulator.connection_string, "queue": queue, "operation": "receive-by-sequence-number"}
+    options = read_options({**given, "sequenceNumbers": "1-20", "pageSize": "1", "pipelineDepth": "8", "numPartitions": "1"}, {})
+    assert isinstance(options, ReceiveOptions)
+    reader = DeferredReader(options, read_columns(read_schema(options.operation), options.operation))
+    [partition] = reader.partitions()
+    rows = reader.read(partition)
+    [taken] = next(rows).column("sequence_number").to_pylist()
+    rows.close()  # type: ignore[attr-defined]
+    CONNECTIONS.close()
+    with ManagementClient.from_connection_string(emulator.connection_string) as client, client.entity(queue) as entity:
+        with pytest.raises(MessageNotFoundError):
+            entity.receive_by_sequence_number([taken])
+        assert len(entity.receive_by_sequence_number([number for number in deferred if number != taken])) == 19
+
+
+class Clock:
+    """Time that passes only by sleeping; what happens meanwhile is up to the test."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self.now = 0.0
+        self.meanwhile = meanwhile
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.meanwhile()
+
+
+def test_locks_of_a_killed_attempt_are_waited_for_with_a_word_about_it(
+    deferring: Callable[..., tuple[str, list[int]]], emulator: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue, deferred = deferring(9)
+    with ManagementClient.from_connection_string(emulator.connection_string) as client, client.entity(queue) as entity:
+        first_attempt = [message.lock_token or "" for message in entity.receive_by_sequence_number(deferred[:5])]
+        polls: list[str] = []
+
+        def meanwhile() -> None:
+            # At the third look the locks are over, but for one message that somebody else finished.
+            polls.append("")
+            if len(polls) == 3:
+                entity.update_disposition("completed", first_attempt[:1])
+                entity.update_disposition("deferred", first_attempt[1:])
+
+        clock = Clock(meanwhile)
+        patience = Patience(seconds=60, interval_s=1, clock=lambda: clock.now, sleep=clock.sleep)
+        receiving = DeferredMessages(entity, page_size=4, was_killed=True, patience=patience)
+        answers = list(receiving.receive([(1, 10)]))
+        assert sorted(message.sequence_number for answer in answers for message in answer) == deferred[1:]
+        assert receiving.not_received == {1: Status.MISSING}
+        assert f"5 deferred messages of {queue} are locked, perhaps by an earlier attempt" in caplog.text
+        # A lock that does not end is told as one, when the patience is over.
+        late = DeferredMessages(entity, page_size=4, was_killed=True, patience=patience)
+        assert list(late.receive([(2, 3)])) == []
+        assert (late.not_received, clock.now >= 60) == ({2: Status.LOCKED}, True)
+
+
+def test_deferred_messages_of_a_session(read: Read, deferring: Callable[..., tuple[str, list[int]]]) -> None:
+    queue, deferred = deferring(6, kind="sessions", session_id="a")
+    df = receive(read, queue, fromSequenceNumber=0, sessionId="a")
+    rows = df.collect()
+    assert sorted(row.sequence_number for row in rows) == deferred
+    assert {row.session_id for row in rows} == {"a"}
+
+
+def test_a_lost_answer_is_waited_for_and_nothing_is_lost(
+    read: Read, deferring: Callable[..., tuple[str, list[int]]], emulator: Emulator
+) -> None:
+    """The connection goes after the locks were taken: they end after five seconds, and the messages are taken then."""
+    queue, deferred = deferring(8, kind="brief-locks")
+    key = emulator.faults.add(Fault("drop-connection", operation="receive-by-sequence-number", entity=queue, when="after"))
+    assert numbers(receive(read, queue, sequenceNumbers="1-8", numPartitions=1)) == deferred
+    assert emulator.faults.hits(key) == 1
