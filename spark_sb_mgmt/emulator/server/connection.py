@@ -173,7 +173,8 @@ class AmqpConnection:
     def _on_link_close(self, proton_link: ProtonLink, *, closed: bool) -> None:
         link = self.links.pop(proton_link, None)
         if link is not None:
-            link.gone(by_peer=True)
+            # Detached but not closed, it may come back, and what it had unsettled is still its own (AMQP 1.0 part 2.6.4).
+            link.gone(by_peer=closed)
         if proton_link.state & Endpoint.LOCAL_UNINIT:
             # It waited for a session, and the client would wait for the answer to its detach.
             proton_link.open()
