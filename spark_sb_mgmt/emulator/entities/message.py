@@ -16,10 +16,11 @@ from uuid import UUID
 
 from spark_sb_mgmt.amqp import constructors as c
 from spark_sb_mgmt.amqp.decode import decode_value
-from spark_sb_mgmt.amqp.encode import encode_described, encode_list, encode_value
+from spark_sb_mgmt.amqp.encode import encode_described, encode_list, encode_map, encode_value
 from spark_sb_mgmt.amqp.message import (
     APPLICATION_PROPERTIES,
     DATA,
+    DELIVERY_ANNOTATIONS,
     FOOTER,
     HEADER,
     MESSAGE_ANNOTATIONS,
@@ -56,6 +57,7 @@ _SCHEDULED_ENQUEUE_TIME = "x-opt-scheduled-enqueue-time"
 _MESSAGE_STATE = "x-opt-message-state"
 _DEADLETTER_SOURCE = "x-opt-deadletter-source"
 _PARTITION_KEY = "x-opt-partition-key"
+_LOCK_TOKEN = "x-opt-lock-token"
 # A sender may put these on a message (SDKs do when they send a received one again); only the broker's own value counts.
 _BROKER_SET = frozenset(
     (
@@ -308,7 +310,7 @@ class StoredMessage:
         """What stands before the bare message in an entry of a peek answer: the entry's map, then header and annotations."""
         entry = self._entry
         if entry is None:
-            head = self._encode_head()
+            head = self._encode_head(self.delivery_annotations)
             length = len(head) + len(self.bare)
             entry = bytes((c.MAP_32,)) + _U32(len(_ENTRY_KEY) + 4 + length) + _ENTRY_KEY + _U32(length) + head
             self._entry = entry
@@ -320,8 +322,14 @@ class StoredMessage:
         return self.entry_head[_ENTRY_OVERHEAD:]
 
     def encoded(self) -> bytes:
-        """The whole message as it goes to a receiver."""
+        """The whole message."""
         return self.head + self.bare
+
+    def delivered(self) -> bytes:
+        """The whole message as it goes to a receiver over its link: with the token of its lock, which there stands in the message too."""
+        if self.lock_token is None:
+            return self.encoded()
+        return self._encode_head(_with_lock_token(self.delivery_annotations, self.lock_token)) + self.bare
 
     def read(self) -> Message:
         """The whole message as values."""
@@ -331,7 +339,7 @@ class StoredMessage:
         """The message as if its sender gave it anew: how it enters the next entity when it is forwarded."""
         return read_message(self.encoded())
 
-    def _encode_head(self) -> bytes:
+    def _encode_head(self, delivery_annotations: bytes) -> bytes:
         durable, priority, first_acquirer = self.header
         ttl = None if self.ttl is None or self.ttl > MAX_TTL else UInt(self.ttl)
         header = encode_list([encode_value(field) for field in (durable, priority, ttl, first_acquirer, UInt(self.delivery_count))])
@@ -357,13 +365,19 @@ class StoredMessage:
         return b"".join(
             (
                 encode_described(HEADER, header),
-                self.delivery_annotations,
+                delivery_annotations,
                 encode_described(MESSAGE_ANNOTATIONS, annotations),
             )
         )
 
     def __repr__(self) -> str:
         return f"<StoredMessage {self.sequence_number} {self.state.name.lower()}, {len(self.bare)} bytes>"
+
+
+def _with_lock_token(delivery_annotations: bytes, token: UUID) -> bytes:
+    given = decode_value(delivery_annotations, 3)[0] if delivery_annotations else ()
+    pairs = [encode_value(part) for key, value in given if key != _LOCK_TOKEN for part in (key, value)]
+    return encode_described(DELIVERY_ANNOTATIONS, encode_map((*pairs, _key(_LOCK_TOKEN), encode_value(token))))
 
 
 def encode_peeked(messages: Iterable[StoredMessage], *, omit_message_body: bool = False) -> bytes:

@@ -6,6 +6,8 @@ without reading on; here they need only be ids.
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from spark_sb_mgmt.amqp.encode import encode_value
 from spark_sb_mgmt.amqp.types import Array, Value
 from spark_sb_mgmt.emulator.entities import IncomingMessage, ServiceBusFault, read_message
@@ -14,7 +16,7 @@ from spark_sb_mgmt.emulator.management.call import DONE, Answer, Call
 from spark_sb_mgmt.operations import names
 
 _SEQUENCE_NUMBERS = encode_value(names.SEQUENCE_NUMBERS)
-_IDS = (names.MESSAGE_ID, names.SESSION_ID, names.PARTITION_KEY, names.VIA_PARTITION_KEY)
+_IDS = (names.SESSION_ID, names.PARTITION_KEY, names.VIA_PARTITION_KEY)
 
 
 def schedule_message(call: Call) -> Answer:
@@ -27,6 +29,9 @@ def schedule_message(call: Call) -> Answer:
 
 def _read(entry: Value, place: str) -> IncomingMessage:
     fields = Body(entry, place)
+    # azure-servicebus passes a message-id on as it was given, and takes a uuid.
+    if not isinstance(fields.optional(names.MESSAGE_ID, "string", "uuid"), UUID):
+        fields.optional_identifier(names.MESSAGE_ID)
     for key in _IDS:
         fields.optional_identifier(key)
     encoded: bytes = fields.required(names.MESSAGE, "binary")

@@ -157,7 +157,7 @@ class ReceiverLink(Link):
         else:
             # .NET's byte order (wire-facts.md section 3.5).
             tag = token.bytes_le
-        delivery = put_delivery(self.link, tag, message.encoded())
+        delivery = put_delivery(self.link, tag, message.delivered())
         if self._delete:
             delivery.settle()
         else:

@@ -7,12 +7,14 @@ compare.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import uuid4
 
-from proton import Condition, Delivery, Described, Endpoint, Terminus, ulong
+from proton import Condition, Delivery, Described, Endpoint, Terminus, symbol, ulong
 from proton import Link as ProtonLink
 
 from spark_sb_mgmt.emulator.entities import ServiceBusFault, UnitOfWork
 from spark_sb_mgmt.emulator.entities.faults import message_size_exceeded
+from spark_sb_mgmt.operations import names
 
 if TYPE_CHECKING:
     from spark_sb_mgmt.emulator.config import Right
@@ -35,7 +37,8 @@ class TransactionalState(NamedTuple):
 
 
 def condition_of(fault: ServiceBusFault) -> Condition:
-    return Condition(fault.condition, fault.description)
+    # Never without info: azure-servicebus reads it without asking, and a sender whose message was rejected without would wait for ever.
+    return Condition(fault.condition, fault.description, {symbol(names.TRACKING_ID): str(uuid4())})
 
 
 def put_state(delivery: Delivery, state: int, fields: list[Any]) -> None:
