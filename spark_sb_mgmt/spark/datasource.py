@@ -9,10 +9,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from spark_sb_mgmt.spark.deferred_reader import DeferredReader
-from spark_sb_mgmt.spark.option_objects import PeekOptions, ReadOptions, ReceiveOptions
+from spark_sb_mgmt.spark.option_objects import PeekOptions, ReadOptions, ReceiveOptions, SessionsOptions
 from spark_sb_mgmt.spark.options import read_options
 from spark_sb_mgmt.spark.peek_reader import PeekReader
 from spark_sb_mgmt.spark.read_schema import read_columns, read_schema
+from spark_sb_mgmt.spark.rules_reader import RulesReader
+from spark_sb_mgmt.spark.sessions_reader import SessionsReader
 
 
 class ServiceBusManagementDataSource(DataSource):
@@ -46,8 +48,11 @@ class ServiceBusManagementDataSource(DataSource):
         columns = read_columns(schema, options.operation, _on_missing(options))
         if isinstance(options, PeekOptions):
             return PeekReader(options, columns)
-        assert isinstance(options, ReceiveOptions)
-        return DeferredReader(options, columns)
+        if isinstance(options, ReceiveOptions):
+            return DeferredReader(options, columns)
+        if isinstance(options, SessionsOptions):
+            return SessionsReader(options, columns)
+        return RulesReader(options, columns)
 
 
 def _on_missing(options: ReadOptions) -> str | None:
