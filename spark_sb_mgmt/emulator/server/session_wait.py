@@ -52,8 +52,7 @@ class SessionWait(Link):
         try:
             receiver = self.receiver()
         except ServiceBusFault as fault:
-            self._end()
-            refuse(self.link, fault)
+            self.detach(fault)
             return
         if receiver is not None:
             self._end()
@@ -61,15 +60,16 @@ class SessionWait(Link):
             receiver.open()
 
     def _give_up(self) -> None:
-        if self.is_gone:
-            return
-        self._end()
-        refuse(
-            self.link,
+        self.detach(
             ServiceBusFault(
                 408, "com.microsoft:timeout", f"No session of '{self.queue.path}' became available within the time that was asked for."
-            ),
+            )
         )
+
+    def detach(self, fault: ServiceBusFault) -> None:
+        if not self.is_gone:
+            self._end()
+            refuse(self.link, fault)
 
     def _end(self) -> None:
         self.gone(by_peer=False)
