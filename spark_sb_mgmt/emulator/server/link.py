@@ -98,7 +98,7 @@ class Link:
         """Go on with what waited for credit, room, or something to send."""
 
     def gone(self, *, by_peer: bool) -> None:
-        """The link is no more. `by_peer`: the peer, or its connection, went; otherwise the server has sent it away."""
+        """The link is no more. `by_peer`: the peer has closed it, or is gone itself; otherwise it was sent away or has only detached."""
         self.is_gone = True
 
     def detach(self, fault: ServiceBusFault) -> None:
@@ -157,7 +157,11 @@ class IncomingLink(Link):
             delivery.settle()
             return
         if delivery.pending > self._max_message_size:
-            self.detach(too_large(delivery.pending, self._max_message_size))
+            fault = too_large(delivery.pending, self._max_message_size)
+            if not delivery.settled:
+                # As the outcome too: the JavaScript SDK waits for one, whatever becomes of its link.
+                self.reject(delivery, fault)
+            self.detach(fault)
             return
         if delivery.partial:
             return
