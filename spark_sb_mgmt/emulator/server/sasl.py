@@ -64,6 +64,12 @@ class SaslServer:
 
     def _step(self) -> bool:
         if self.state is SaslState.HEADER:
+            if self._skips():
+                self.identity = self._mechanisms["ANONYMOUS"](b"")
+                self.state = SaslState.DONE
+                return False
+            if AMQP_HEADER.startswith(self._buffer):
+                return False
             if not SASL_HEADER.startswith(self._buffer[: len(SASL_HEADER)]):
                 # The header that would be right is the answer to one that is wrong (part 2.2).
                 self._output += SASL_HEADER
@@ -79,6 +85,11 @@ class SaslServer:
         if self.state is SaslState.INIT:
             return self._read_init()
         return False
+
+    def _skips(self) -> bool:
+        """Whether the peer starts with AMQP itself, which may be anonymous too (part 5.2): the JavaScript SDK does so where its connection
+        string has a signature and no key's name."""
+        return "ANONYMOUS" in self._mechanisms and self._buffer.startswith(AMQP_HEADER)
 
     def _read_init(self) -> bool:
         if len(self._buffer) < 8:
