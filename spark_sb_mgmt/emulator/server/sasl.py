@@ -68,7 +68,7 @@ class SaslServer:
                 self.identity = self._mechanisms["ANONYMOUS"](b"")
                 self.state = SaslState.DONE
                 return False
-            if AMQP_HEADER.startswith(self._buffer):
+            if len(self._buffer) < len(AMQP_HEADER) and AMQP_HEADER.startswith(self._buffer):
                 return False
             if not SASL_HEADER.startswith(self._buffer[: len(SASL_HEADER)]):
                 # The header that would be right is the answer to one that is wrong (part 2.2).
