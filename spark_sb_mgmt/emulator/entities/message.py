@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from uuid import UUID
 
@@ -219,6 +220,21 @@ _LOCKED_UNTIL_KEY, _SCHEDULED_KEY, _DEADLETTER_SOURCE_KEY = (
     *(_key(_LOCKED_UNTIL), _key(_SCHEDULED_ENQUEUE_TIME)),
     _key(_DEADLETTER_SOURCE),
 )
+# What every stored message has, in one step: this is done for each message that a peek meets first.
+_ALWAYS = Struct(
+    f">{len(_SEQUENCE_NUMBER_KEY)}sBq{len(_ENQUEUE_SEQUENCE_NUMBER_KEY)}sBq{len(_ENQUEUED_TIME_KEY)}sBq{len(_MESSAGE_STATE_KEY)}sBB"
+).pack
+_ANNOTATIONS_MAP = encode_described(MESSAGE_ANNOTATIONS, bytes((c.MAP_32,)))
+
+
+# By type too: to a dictionary, true and 1 are one.
+@lru_cache(maxsize=1024, typed=True)
+def _encode_header(durable: Value, priority: Value, first_acquirer: Value, ttl: int | None, delivery_count: int) -> bytes:
+    """Few headers differ from one another."""
+    fields = (durable, priority, None if ttl is None else UInt(ttl), first_acquirer, UInt(delivery_count))
+    return encode_described(HEADER, encode_list([encode_value(field) for field in fields]))
+
+
 # One entry of a peek answer is map{"message": binary}, every size in its four-byte form so that the part before the message has one length.
 _ENTRY_KEY = _U32(2) + encode_value("message") + bytes((c.BINARY_32,))
 _ENTRY_OVERHEAD = 1 + 4 + len(_ENTRY_KEY) + 4
@@ -340,33 +356,32 @@ class StoredMessage:
         return read_message(self.encoded())
 
     def _encode_head(self, delivery_annotations: bytes) -> bytes:
-        durable, priority, first_acquirer = self.header
-        ttl = None if self.ttl is None or self.ttl > MAX_TTL else UInt(self.ttl)
-        header = encode_list([encode_value(field) for field in (durable, priority, ttl, first_acquirer, UInt(self.delivery_count))])
-        pairs = [
-            _SEQUENCE_NUMBER_KEY,
-            _LONG(c.LONG, self.sequence_number),
-            _ENQUEUE_SEQUENCE_NUMBER_KEY,
-            _LONG(c.LONG, self.enqueued_sequence_number),
-            _ENQUEUED_TIME_KEY,
-            _LONG(c.TIMESTAMP, self.enqueued_time),
-            _MESSAGE_STATE_KEY,
-            bytes((c.SMALL_INT, self.state)),
-        ]
+        body = _ALWAYS(
+            *(_SEQUENCE_NUMBER_KEY, c.LONG, self.sequence_number),
+            *(_ENQUEUE_SEQUENCE_NUMBER_KEY, c.LONG, self.enqueued_sequence_number),
+            *(_ENQUEUED_TIME_KEY, c.TIMESTAMP, self.enqueued_time),
+            *(_MESSAGE_STATE_KEY, c.SMALL_INT, self.state),
+        )
+        items = 8 + self.annotation_items
         if self.lock_token is not None:
-            pairs += (_LOCKED_UNTIL_KEY, _LONG(c.TIMESTAMP, self.locked_until))
+            body += _LOCKED_UNTIL_KEY + _LONG(c.TIMESTAMP, self.locked_until)
+            items += 2
         if self.scheduled_enqueue_time is not None:
-            pairs += (_SCHEDULED_KEY, encode_value(Timestamp(self.scheduled_enqueue_time)))
+            body += _SCHEDULED_KEY + encode_value(Timestamp(self.scheduled_enqueue_time))
+            items += 2
         if self.dead_letter_source is not None:
-            pairs += (_DEADLETTER_SOURCE_KEY, encode_value(self.dead_letter_source))
-        items = len(pairs) + self.annotation_items
-        body = b"".join(pairs) + self.annotations
-        annotations = bytes((c.MAP_32,)) + _U32(len(body) + 4) + _U32(items) + body
+            body += _DEADLETTER_SOURCE_KEY + encode_value(self.dead_letter_source)
+            items += 2
+        body += self.annotations
+        ttl = None if self.ttl is None or self.ttl > MAX_TTL else self.ttl
         return b"".join(
             (
-                encode_described(HEADER, header),
+                _encode_header(*self.header, ttl, self.delivery_count),
                 delivery_annotations,
-                encode_described(MESSAGE_ANNOTATIONS, annotations),
+                _ANNOTATIONS_MAP,
+                _U32(len(body) + 4),
+                _U32(items),
+                body,
             )
         )
 
