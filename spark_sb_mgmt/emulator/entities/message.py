@@ -32,7 +32,7 @@ from spark_sb_mgmt.amqp.message import (
     decode_message,
     encode_message,
 )
-from spark_sb_mgmt.amqp.types import Map, Symbol, Timestamp, UInt, Value
+from spark_sb_mgmt.amqp.types import Map, Symbol, Timestamp, UByte, UInt, Value, type_name
 from spark_sb_mgmt.emulator.entities.events import Holder
 from spark_sb_mgmt.emulator.entities.faults import argument_error, argument_out_of_range, decode_error
 from spark_sb_mgmt.errors import DecodeError
@@ -107,6 +107,7 @@ def read_message(buffer: bytes) -> IncomingMessage:
         raise decode_error(f"The message is not valid AMQP: {error}.") from error
     bare_start, delivery_annotations = spans
     header = message.header or Header()
+    _check_header(header)
     properties = message.properties or Properties()
     given = message.message_annotations or Map()
     pairs = [(key, value) for key, value in given if key not in _BROKER_SET]
@@ -139,6 +140,19 @@ def with_message_id(message: IncomingMessage, message_id: str) -> IncomingMessag
     section = encode_described(PROPERTIES, encode_list([encode_value(field) for field in (message_id, *fields[1:])]))
     bare = section + bare[after:]
     return replace(message, message_id=message_id, bare=bare, size=message.size + len(bare) - len(message.bare))
+
+
+def _check_header(header: Header) -> None:
+    """The broker encodes it anew, so that others get what this sender gives."""
+    for name, value, kind in (
+        ("durable", header.durable, bool),
+        ("priority", header.priority, UByte),
+        ("ttl", header.ttl, UInt),
+        ("first-acquirer", header.first_acquirer, bool),
+        ("delivery-count", header.delivery_count, UInt),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise decode_error(f"The message is not valid AMQP: {name} of its header is a {type_name(value)}.")
 
 
 def _section_spans(buffer: bytes) -> tuple[int, bytes] | None:

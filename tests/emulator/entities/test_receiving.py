@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_sb_mgmt.amqp.message import Message, Properties, encode_message
-from spark_sb_mgmt.amqp.types import Map
+from spark_sb_mgmt.amqp.message import Header, Message, Properties, encode_message
+from spark_sb_mgmt.amqp.types import Int, Map
 from spark_sb_mgmt.emulator.entities import (
     ABANDONED,
     COMPLETED,
@@ -412,42 +412,7 @@ def test_an_id_that_is_not_utf8_is_refused_because_others_could_not_read_it() ->
         read_message(raw)
 
 
-def test_messages_of_a_holder_that_went_can_be_settled_by_their_old_tokens_until_somebody_takes_them() -> None:
-    broker = Broker()
-    broker.send("a", "b", "c")
-    a, b, c = tokens(broker.q.receive("gone", 3))
-    broker.q.release_holder("gone", messages=True)
-    assert broker.q.counts().locked == 0
-    assert bodies(broker.q.receive("next", 1)) == ["a"]
-    with pytest.raises(ServiceBusFault, match="message-lock-lost"):
-        broker.q.settle((a,), COMPLETED)
-    broker.q.settle((b,), COMPLETED)
-    with pytest.raises(ServiceBusFault, match="message-lock-lost"):
-        broker.q.settle((b,), COMPLETED)
-    # All or none: a token that is good does not help one that is not, and stays good.
-    with pytest.raises(ServiceBusFault, match="message-lock-lost"):
-        broker.q.settle((c, a), COMPLETED)
-    assert bodies(broker.q.receive("third", 2)) == ["c"]
-
-
-def test_an_old_token_is_good_no_longer_than_its_lock_would_have_been() -> None:
-    broker = Broker()
-    broker.send("a")
-    (token,) = tokens(broker.q.receive("gone", 1))
-    broker.q.release_holder("gone", messages=True)
-    broker.pass_time(broker.q.settings.lock_duration)
-    with pytest.raises(ServiceBusFault, match="message-lock-lost"):
-        broker.q.settle((token,), COMPLETED)
-    (received,) = broker.q.receive("next", 1)
-    assert received.delivery_count == 0
-
-
-def test_an_old_token_can_be_renewed_which_locks_the_message_again() -> None:
-    broker = Broker()
-    broker.send("a")
-    (token,) = tokens(broker.q.receive("gone", 1))
-    broker.q.release_holder("gone", messages=True)
-    assert broker.q.renew_locks((token,)) == [START + broker.q.settings.lock_duration]
-    assert broker.q.receive("next", 1) == []
-    broker.q.settle((token,), COMPLETED)
-    assert broker.q.counts() == (0, 0, 0, 0)
+@pytest.mark.parametrize("header", [Header(durable=(Int(1),)), Header(priority=Map([("a", Int(1))])), Header(ttl=Int(1))])
+def test_a_header_of_wrong_types_is_refused_because_others_would_get_it(header: Header) -> None:
+    with pytest.raises(ServiceBusFault, match=r"decode-error: The message is not valid AMQP: \S+ of its header is a (list|map|int)"):
+        read_message(encode_message(Message(header=header)))
