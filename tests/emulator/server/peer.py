@@ -15,6 +15,7 @@ import hmac
 import itertools
 import select
 import socket
+import ssl
 import time
 import uuid
 from collections.abc import Callable
@@ -181,7 +182,9 @@ class Peer:
                 raise EndedError(f"the server closed the connection: {self.condition}")
             left = deadline - time.monotonic()
             assert left > 0, "what was waited for did not happen"
-            if not select.select([self.sock], [], [], min(left, 0.05 if heartbeats else left))[0]:
+            # TLS may hold bytes that no selector tells of.
+            held = isinstance(self.sock, ssl.SSLSocket) and self.sock.pending()
+            if not held and not select.select([self.sock], [], [], min(left, 0.05 if heartbeats else left))[0]:
                 continue
             self._receive()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from proton import Data, Described, Link, Message, int32, symbol, uint, ulong
+from proton import Data, Described, Endpoint, Link, Message, int32, symbol, uint, ulong
 
 from spark_sb_mgmt.emulator import Emulator, Fault
 from tests.emulator.server.peer import (
@@ -287,32 +288,34 @@ def test_the_sender_of_a_settled_message_learns_of_its_refusal_by_the_end_of_the
 # Going
 
 
-def test_a_receiver_that_goes_gives_its_messages_back_at_once(emulator: Emulator, peer: Peer) -> None:
-    peer.send(peer.sender("q"), message(b"a"))
-    first = peer.receiver("q", 1)
-    peer.receive(first)
-    second = peer.receiver("q", 1)
-    peer.detach(first)
-    (received,) = peer.receive(second)
-    assert (received.body, received.message.delivery_count) == (b"a", 0)
+def _close_link(peer: Peer, receiver: Any) -> None:
+    peer.detach(receiver)
 
 
-@pytest.mark.parametrize("way", ["close", "drop"])
-def test_a_connection_that_goes_gives_its_messages_back_at_once(emulator: Emulator, peer: Peer, way: str) -> None:
-    peer.send(peer.sender("q"), message(b"a"))
-    with Peer.connect(emulator) as goes:
-        goes.receive(goes.receiver("q", 1))
-        waiting = peer.receiver("q", 1)
-        getattr(goes, way)()
-        assert [received.body for received in peer.receive(waiting)] == [b"a"]
+def _end_session(peer: Peer, receiver: Any) -> None:
+    receiver.session.close()
+    peer.until(lambda: receiver.session.state & Endpoint.REMOTE_CLOSED)
 
 
-def test_a_session_that_ends_takes_its_links_with_it(emulator: Emulator, peer: Peer) -> None:
-    peer.send(peer.sender("q"), message(b"a"))
-    session = peer.begin()
-    peer.receive(peer.receiver("q", 1, session=session))
-    session.close()
-    assert [received.body for received in peer.receive(peer.receiver("q", 1))] == [b"a"]
+@pytest.mark.parametrize("go", [_close_link, _end_session, Peer.close, Peer.drop])
+def test_messages_of_a_receiver_that_goes_stay_locked_until_that_expires(stopped_clock: Emulator, go: Callable[..., None]) -> None:
+    with Peer.connect(stopped_clock) as goes, Peer.connect(stopped_clock) as peer:
+        peer.send(peer.sender("q"), message(b"a"))
+        receiver = goes.receiver("q", 10, session=goes.begin())
+        goes.receive(receiver)
+        if go in (Peer.close, Peer.drop):
+            go(goes)
+            while stopped_clock.connections > 1:
+                pass
+        else:
+            go(goes, receiver)
+        stays = peer.receiver("q", 10)
+        # What comes now is for who stays, and would come after the other if that were free.
+        peer.send(peer.sender("q"), message(b"b"))
+        assert [received.body for received in peer.receive(stays)] == [b"b"]
+        stopped_clock.advance(60)
+        (received,) = (each for each in peer.receive(stays, 2) if each.body == b"a")
+        assert received.message.delivery_count == 1
 
 
 def test_a_receiver_that_was_sent_away_keeps_its_locks_and_can_settle_by_request(emulator: Emulator, peer: Peer) -> None:
