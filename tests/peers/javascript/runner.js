@@ -31,8 +31,8 @@ function world(given) {
   return {
     ...given,
     // Closed at the end of the scenario. An error shows at once: whoever wants the SDK's own retries says so.
-    client(options = {}, connectionString = given.connectionString) {
-      const client = new ServiceBusClient(connectionString, { retryOptions: { maxRetries: 0, timeoutInMs: 10000 }, ...options });
+    client(options = {}, connectionString = given.connectionString, Client = ServiceBusClient) {
+      const client = new Client(connectionString, { retryOptions: { maxRetries: 0, timeoutInMs: 10000 }, ...options });
       open.push(client);
       return client;
     },

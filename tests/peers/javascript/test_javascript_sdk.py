@@ -29,9 +29,8 @@ class Node:
     """The process that runs scenarios: see runner.js."""
 
     def __init__(self, ca_file: Path) -> None:
-        # Of a Node.js before 22, the switch is what gives a WebSocket; the SDK takes any that is given to it.
         self._process = subprocess.Popen(
-            ["node", "--experimental-websocket", "--no-warnings", "runner.js"],
+            ["node", "runner.js"],
             cwd=HERE,
             env={**os.environ, "NODE_EXTRA_CA_CERTS": str(ca_file)},
             stdin=subprocess.PIPE,

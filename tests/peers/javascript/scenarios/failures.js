@@ -3,6 +3,7 @@
 const assert = require("node:assert/strict");
 const crypto = require("node:crypto");
 const Long = require("long");
+const WebSocket = require("ws");
 const { arrival, bodies, receiveAll, serviceBusError } = require("./common");
 
 const withKey = (connectionString, name, key) =>
@@ -202,8 +203,8 @@ module.exports = {
   async "AMQP over a plain WebSocket works as TCP does"(sb) {
     // The SDK always asks for a secure one; a development emulator may be without a certificate.
     class PlainWebSocket extends WebSocket {
-      constructor(url, protocols) {
-        super(url.replace("wss:", "ws:"), protocols);
+      constructor(url, ...others) {
+        super(url.replace("wss:", "ws:"), ...others);
       }
     }
     const connectionString = sb.connectionString.replace(/:\d+;/, `:${sb.webSocketPort};`);

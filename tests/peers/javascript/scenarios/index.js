@@ -2,5 +2,5 @@
 "use strict";
 module.exports = Object.assign(
   {},
-  ...["sending", "receiving", "deferred", "sessions", "topics", "failures"].map((part) => require(`./${part}`)),
+  ...["sending", "receiving", "deferred", "deleting", "sessions", "topics", "failures"].map((part) => require(`./${part}`)),
 );
