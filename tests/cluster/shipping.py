@@ -1,0 +1,50 @@
+"""What the tests on real clusters share: the package as a zip, and drivers in processes of their own.
+
+The package of the checkout is installed where executors run too, so a test must look at where they imported it from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def package_zip(directory: Path) -> Path:
+    """The package as a zip, as the README says to ship it: .whl files are ignored by Spark, without a word."""
+    target = directory / "sbmgmt.zip"
+    with zipfile.ZipFile(target, "w") as archive:
+        for package in ("spark_sb_mgmt", "pyspark_sbmgmt"):
+            for source in sorted((ROOT / package).rglob("*.py")):
+                archive.write(source, source.relative_to(ROOT))
+    return target
+
+
+def environment(**more: str) -> dict[str, str]:
+    """For a process that is Spark's: its own settings, and Python workers by the interpreter of the tests."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "SPARK_REMOTE", "PYTHONPATH")}
+    return {**kept, "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "conf"), "SPARK_LOCAL_IP": "127.0.0.1", **more}
+
+
+def run_driver(script: str, arguments: dict[str, str], directory: Path, timeout: float = 100.0) -> Any:
+    """Run a driver; what it printed last, as JSON."""
+    path = directory / "driver.py"
+    path.write_text(textwrap.dedent(script))
+    done = subprocess.run(
+        [sys.executable, str(path), json.dumps(arguments)],
+        cwd=directory,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
