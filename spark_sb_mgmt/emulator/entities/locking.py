@@ -29,6 +29,7 @@ from spark_sb_mgmt.emulator.entities.disposition import (
 )
 from spark_sb_mgmt.emulator.entities.entity import Entity, _listed
 from spark_sb_mgmt.emulator.entities.events import Holder, MessagesAvailable, SessionAvailable, SessionLockLost
+from spark_sb_mgmt.emulator.entities.former_locks import FormerLocks
 from spark_sb_mgmt.emulator.entities.index import SequenceIndex
 from spark_sb_mgmt.emulator.entities.message import (
     IncomingMessage,
@@ -83,6 +84,7 @@ class LockingEntity(Entity):
         self.transfer_dead_letter: Queue | None = None
         self._ready: list[int] = []
         self._locks: dict[UUID, StoredMessage] = {}
+        self._former_locks = FormerLocks()
         # Every message lock lasts equally long and time does not go back, so locks end in the order in which they were taken or renewed.
         self._lock_ends: deque[tuple[int, UUID]] = deque()
         self._expiry: list[tuple[int, int]] = []
@@ -175,6 +177,7 @@ class LockingEntity(Entity):
         self._forget(message)
 
     def _forget(self, message: StoredMessage) -> None:
+        self._former_locks.forget(message.sequence_number)
         if message.lock_token is not None:
             self._drop_lock(message)
         if self.sessions is not None and message.session_id is not None:
@@ -261,6 +264,7 @@ class LockingEntity(Entity):
 
     def _lock(self, message: StoredMessage, holder: Holder, now: int, session: Session | None) -> None:
         token = self._context.new_lock_token()
+        self._former_locks.forget(message.sequence_number)
         message.lock_token, message.holder = token, holder
         self._locks[token] = message
         if session is not None:
@@ -294,12 +298,16 @@ class LockingEntity(Entity):
         messages = [self._locked(token) for token in lock_tokens]
         if any(self._session_of(message) is not None for message in messages):
             raise faults.not_allowed("The lock of a message in a session is the session's: use renew-session-lock.")
-        for message in messages:
-            self._extend_lock(message, now)
+        for token in lock_tokens:
+            self._extend_lock(self._take_back(token), now)
         return [message.locked_until for message in messages]
 
     def _locked(self, token: UUID) -> StoredMessage:
+        """The message that this token has locked, or has had if nobody took it since; a fault if there is none."""
         message = self._locks.get(token)
+        if message is None:
+            number = self._former_locks.find(token, self._context.time)
+            message = None if number is None else self.messages.get(number)
         if message is not None and token not in self._enlisted:
             return message
         if self.sessions is not None:
@@ -310,6 +318,17 @@ class LockingEntity(Entity):
             )
         raise faults.message_lock_lost(token)
 
+    def _take_back(self, token: UUID) -> StoredMessage:
+        """A message that `_locked` has found, under its lock again if that was a former one."""
+        message = self._locks.get(token)
+        if message is None:
+            message = self._locked(token)
+            self._former_locks.forget(message.sequence_number)
+            message.lock_token = token
+            self._locks[token] = message
+            self._extend_lock(message, self._context.time)
+        return message
+
     def _session_of(self, message: StoredMessage) -> Session | None:
         """The session whose lock holds this message, if that is how it is held."""
         if self.sessions is None or message.session_id is None:
@@ -318,18 +337,18 @@ class LockingEntity(Entity):
         return session if session is not None and message.sequence_number in session.locked else None
 
     def release_holder(self, holder: Holder, *, messages: bool) -> None:
-        """The holder is gone: its sessions are free at once, and its message locks too if `messages`.
-
-        The service itself keeps message locks until they expire, so that a receiver whose link broke can still settle by
-        update-disposition. Nothing here counts as a failed delivery.
-        """
+        """The holder is gone: its sessions are free at once, and so are its messages if `messages`. Nothing here counts as a failed
+        delivery. Messages that nobody takes can still be settled by the tokens of these locks, while they would have lasted."""
         self.catch_up()
         if self.sessions is not None:
             for session in [session for session in self.sessions if session.holder == holder]:
                 self._free_session(session, count=False)
         if messages:
             for message in [message for message in self._locks.values() if message.holder == holder]:
+                token, until = message.lock_token, message.locked_until
                 self._unlock(message, count=False)
+                if token is not None and message.sequence_number in self.messages:
+                    self._former_locks.add(token, message.sequence_number, until)
 
     def _unlock(self, message: StoredMessage, *, count: bool) -> None:
         """The message is receivable again, unless that was one time too often or too late."""
@@ -380,7 +399,7 @@ class LockingEntity(Entity):
     def settle_checked(self, lock_tokens: Sequence[UUID], disposition: Disposition) -> None:
         """Settle what `check_settle` found right at this same moment: for a transaction, which checks all before it settles any."""
         for token in dict.fromkeys(lock_tokens):
-            self._settle_one(self._locks[token], disposition)
+            self._settle_one(self._take_back(token), disposition)
 
     def _settle_one(self, message: StoredMessage, disposition: Disposition) -> None:
         status = disposition.status
@@ -408,6 +427,8 @@ class LockingEntity(Entity):
         """A transaction settles these when it commits; until then nobody else can, and the locks go on."""
         self.catch_up()
         self.check_settle(lock_tokens, disposition)
+        for token in lock_tokens:
+            self._take_back(token)
         self._enlisted.update(lock_tokens)
 
     def unlist(self, lock_tokens: Sequence[UUID]) -> None:

@@ -217,10 +217,10 @@ class ReceiverLink(Link):
             return
         super().gone(by_peer=by_peer)
         self.broker.receivers.get(self.queue.path, {}).pop(self, None)
-        # Its session is free at once. Locks of messages last until they expire, also where the client went by itself: so users of the
-        # service report it (amqpnetlite#340, azure-sdk-for-python#15555 and #42917, for which that SDK releases before it closes what
-        # it has not handed out), and so clients can settle by update-disposition after a link broke (wire-facts.md section 5, row 9).
-        self.queue.release_holder(self, messages=False)
+        # Its session is free at once. A client that closes, or whose connection goes, gives its messages back at once too. One that was
+        # sent away, or only detached, keeps their locks: it can settle by update-disposition until they expire, as clients do when a
+        # link broke (wire-facts.md section 5, row 9).
+        self.queue.release_holder(self, messages=by_peer)
 
 
 def disposition_of(delivery: Delivery) -> Disposition:

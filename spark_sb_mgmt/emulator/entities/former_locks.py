@@ -1,0 +1,38 @@
+"""Locks whose holder is gone.
+
+Its messages go to whoever asks next. Until somebody does, the holder may still settle them by their tokens over another link, as clients
+do when their receiver was closed (wire-facts.md section 5, row 9).
+
+The one rule: a former lock is good as long as the lock would have been, and no longer than until the message is taken or leaves.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+
+class _Former(NamedTuple):
+    sequence_number: int
+    until: int
+
+
+class FormerLocks:
+    def __init__(self) -> None:
+        self._by_token: dict[UUID, _Former] = {}
+        self._tokens: dict[int, UUID] = {}
+
+    def add(self, token: UUID, sequence_number: int, until: int) -> None:
+        self._by_token[token] = _Former(sequence_number, until)
+        self._tokens[sequence_number] = token
+
+    def find(self, token: UUID, now: int) -> int | None:
+        """The sequence number of the message that this token still stands for."""
+        former = self._by_token.get(token)
+        return None if former is None or former.until <= now else former.sequence_number
+
+    def forget(self, sequence_number: int) -> None:
+        """The message was taken, or is gone."""
+        token = self._tokens.pop(sequence_number, None)
+        if token is not None:
+            del self._by_token[token]
