@@ -77,8 +77,7 @@ TOPICS = {
 SUBSCRIPTIONS = ("t/Subscriptions/one", "t/Subscriptions/two", "t/Subscriptions/three")
 TARGETS = ("q", "Sessions", "partitioned", "once", "inbox", "t")
 SOURCES = ("q", "Sessions", "partitioned", "once", *SUBSCRIPTIONS, "q/$DeadLetterQueue")
-# The second was read from bytes that are no UTF-8.
-SESSIONS = ("s", "caf\udce9", "z\0")
+SESSIONS = ("s", "café", "z\0")
 STATUSES = [status for status in DispositionStatus if status is not DispositionStatus.COMPLETED]
 FILTERS = (
     TrueFilter(),

@@ -217,9 +217,9 @@ class ReceiverLink(Link):
             return
         super().gone(by_peer=by_peer)
         self.broker.receivers.get(self.queue.path, {}).pop(self, None)
-        # Its session is free at once. A client that closes, or whose connection goes, gives its messages back at once too. One that was
-        # sent away, or only detached, keeps their locks: it can settle by update-disposition until they expire, as clients do when a
-        # link broke (wire-facts.md section 5, row 9).
+        # Required of us: locks are released when a link or connection goes, so that nobody waits for a receiver that is no more. What the
+        # service's clients expect holds too: they can still settle what nobody has taken since (see FormerLocks). One that was sent
+        # away, or only detached, keeps its locks until they expire.
         self.queue.release_holder(self, messages=by_peer)
 
 
