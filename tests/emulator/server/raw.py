@@ -41,7 +41,7 @@ def open_frame(**fields: Any) -> bytes:
 
 
 def begin_frame() -> bytes:
-    return frame(made(performatives.BeginFrame, next_outgoing_id=0, incoming_window=2048, outgoing_window=2048))
+    return frame(made(performatives.BeginFrame, next_outgoing_id=0, incoming_window=2**31 - 1, outgoing_window=2**31 - 1))
 
 
 def attach_frame(handle: int, address: str, *, receives: bool = False) -> bytes:
@@ -86,11 +86,11 @@ def batch(*encoded: bytes) -> bytes:
 class RawClient:
     """A connection that has logged in and begun a session; what comes back is for the test to read, or not."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, *, max_frame_size: int = 65536) -> None:
         self.sock = sock
         self.received = b""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.sendall(SASL_HEADER + sasl_init("PLAIN", PLAIN) + AMQP_HEADER + open_frame() + begin_frame())
+        sock.sendall(SASL_HEADER + sasl_init("PLAIN", PLAIN) + AMQP_HEADER + open_frame(max_frame_size=max_frame_size) + begin_frame())
 
     @classmethod
     def connect(cls, emulator: Emulator) -> RawClient:

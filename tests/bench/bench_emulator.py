@@ -1,0 +1,174 @@
+"""How fast the emulator answers peeks, and what a stored message costs it in memory.
+
+The emulator is a process of its own. The client is as thin as can be, so that it is not what is measured: requests are encoded once, and of
+the answers only the heads of frames are looked at. The rate by the clock depends on who else uses the machine, and on the client, which
+shares it; the rate per second of the server's own processor time does not.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from azure.servicebus._pyamqp import performatives
+from proton import Message, int32
+
+from spark_sb_mgmt.amqp.decode import decode_value
+from tests.bench.figures import Figure
+from tests.emulator.server.peer import DEADLINE_S, message, peek_body
+from tests.emulator.server.program import Program
+from tests.emulator.server.raw import BATCH, FLOW, RawClient, attach_frame, batch, frame, made, transfer
+
+MESSAGES: Final = 100_000
+BODY: Final = 1024
+PAGE, IN_FLIGHT = 250, 8
+SECONDS: Final = 5.0
+# What azure-servicebus offers, and what .NET does.
+FRAME_SIZES: Final = {"1 MB frames": 1024 * 1024, "64 KB frames": 65536}
+RATE, MAX_BYTES_PER_MESSAGE = 250_000.0, 3 * 1024
+CONFIG = {"UserConfig": {"Namespaces": [{"Name": "bench", "Queues": [{"Name": "q", "Properties": {"MaxMessageSizeInKilobytes": 1024}}]}]}}
+_ANSWER, _MORE = 0x14, 5
+
+
+class Usage(NamedTuple):
+    """Of a process: seconds of processor time, user and system, and bytes of memory."""
+
+    seconds: float
+    memory: int
+
+    @classmethod
+    def of(cls, pid: int) -> Usage:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+        return cls(ticks / os.sysconf("SC_CLK_TCK"), int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
+
+
+class PeekClient(RawClient):
+    """Keeps peeks in flight and throws the answers away."""
+
+    def __init__(self, sock: socket.socket, max_frame_size: int) -> None:
+        super().__init__(sock, max_frame_size=max_frame_size)
+        node = "q/$management"
+        sock.sendall(attach_frame(0, node, receives=True))
+        flow = made(
+            performatives.FlowFrame,
+            next_incoming_id=0,
+            incoming_window=2**31 - 1,
+            next_outgoing_id=0,
+            outgoing_window=2**31 - 1,
+            handle=0,
+            delivery_count=0,
+            link_credit=2**31 - 1,
+        )
+        sock.sendall(frame(flow))
+        self.attach(node, 1)
+        # What came with the credit, so that from here on every frame is seen from its start.
+        tail = self.received[self.received.index(FLOW) - 8 :]
+        missing = int.from_bytes(tail[:4], "big") - len(tail)
+        if missing > 0:
+            sock.recv(missing, socket.MSG_WAITALL)
+        self._requests = [request(1 + start) for start in range(0, MESSAGES, PAGE)]
+        self._buffer = bytearray(1 << 20)
+        self._asked = 0
+        self._bytes = 0
+
+    def ask(self) -> None:
+        payload = self._requests[self._asked % len(self._requests)]
+        self.sock.sendall(transfer(self._asked, payload, handle=1))
+        self._asked += 1
+
+    def peek_for(self, seconds: float) -> int:
+        """How many answers came in that time."""
+        for _ in range(IN_FLIGHT):
+            self.ask()
+        answers, skip, held = 0, 0, b""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            size = self.sock.recv_into(self._buffer)
+            assert size, "the emulator closed the connection"
+            self._bytes += size
+            if skip >= size:
+                skip -= size
+                continue
+            data = held + self._buffer[skip:size]
+            at = 0
+            # Enough of a frame to see whether it is the last of an answer.
+            while len(data) - at >= 64 or (len(data) - at >= 8 and len(data) - at >= int.from_bytes(data[at : at + 4], "big")):
+                frame_size = int.from_bytes(data[at : at + 4], "big")
+                if is_end_of_answer(bytes(data[at : at + min(frame_size, 64)])):
+                    answers += 1
+                    self.ask()
+                at += frame_size
+            held, skip = (bytes(data[at:]), 0) if at <= len(data) else (b"", at - len(data))
+        assert self._bytes >= answers * PAGE * BODY, "answers were not full pages"
+        return answers
+
+
+def is_end_of_answer(head: bytes) -> bool:
+    if head[10:11] != bytes((_ANSWER,)):
+        return False
+    fields = head[13 + 1 :] if head[11] == 0xC0 else head[11 + 9 :]
+    at = 0
+    count = head[13] if head[11] == 0xC0 else int.from_bytes(head[16:20], "big")
+    values: list[Any] = []
+    for _ in range(min(count, _MORE + 1)):
+        value, at = decode_value(fields, at, len(fields))
+        values.append(value)
+    return len(values) <= _MORE or values[_MORE] is not True
+
+
+def request(start: int) -> bytes:
+    body = peek_body(PAGE, start)
+    properties = {"operation": "com.microsoft:peek-message", "com.microsoft:server-timeout": int32(60000)}
+    return bytes(Message(id="a request", reply_to="q/$management", properties=properties, body=body).encode())
+
+
+def fill(program: Program) -> None:
+    """Messages as an SDK sends them, a batch at a time."""
+    with RawClient(connected(program)) as client:
+        client.attach("q")
+        for number, start in enumerate(range(0, MESSAGES, 500)):
+            encoded = (message(bytes(BODY), id=f"message-{index:08d}") for index in range(start, start + 500))
+            client.sock.sendall(transfer_in_frames(number, batch(*encoded)))
+    with program.peer() as peer:
+        deadline = time.monotonic() + DEADLINE_S
+        while peer.request("q", "peek-message", peek_body(1, MESSAGES)).status != 200:
+            assert time.monotonic() < deadline, "the queue does not fill"
+
+
+def transfer_in_frames(number: int, payload: bytes) -> bytes:
+    size = 60_000
+    pieces = [payload[at : at + size] for at in range(0, len(payload), size)]
+    first = transfer(number, pieces[0], message_format=BATCH, more=len(pieces) > 1, settled=True)
+    rest = [made(performatives.TransferFrame, handle=0, more=piece is not pieces[-1], payload=piece) for piece in pieces[1:]]
+    return first + b"".join(map(frame, rest))
+
+
+def connected(program: Program) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", program.port), DEADLINE_S)
+
+
+def run() -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory() as folder, Program(CONFIG, Path(folder)) as program:
+        pid = program.ready().process.pid
+        empty = Usage.of(pid)
+        fill(program)
+        for name, max_frame_size in FRAME_SIZES.items():
+            with PeekClient(connected(program), max_frame_size) as client:
+                before, start = Usage.of(pid), time.monotonic()
+                received = PAGE * client.peek_for(SECONDS)
+                taken, after = time.monotonic() - start, Usage.of(pid)
+            busy = after.seconds - before.seconds
+            case = f"emulator peek, {name}"
+            yield Figure(case, "messages/s", received / taken, RATE)
+            yield Figure(case, "messages/s of one server core", received / busy, RATE)
+            yield Figure(case, "server cores in use", busy / taken)
+        # With what answers keep of each message, once all were peeked.
+        memory = (Usage.of(pid).memory - empty.memory) / MESSAGES
+        yield Figure("emulator memory", "bytes per stored message of 1 KB", memory)
+        yield Figure("emulator memory", "3 KB / that", MAX_BYTES_PER_MESSAGE / memory, 1.0)
