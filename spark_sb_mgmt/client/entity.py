@@ -122,8 +122,9 @@ class EntityClient:
         enqueued_time_utc: datetime | int | None = None,
         session_id: str | None = None,
     ) -> int:
-        """Delete messages enqueued before a time (now, if none is given); how many were. Best effort: locked ones stay."""
-        before = int(self._channel.connection.timing.now() * 1000) if enqueued_time_utc is None else enqueued_time_utc
+        """Delete messages enqueued before a time, or, if none is given, until now; how many were. Best effort: locked ones stay."""
+        # The next millisecond: what was enqueued in this one was enqueued until now.
+        before = int(self._channel.connection.timing.now() * 1000) + 1 if enqueued_time_utc is None else enqueued_time_utc
         return self.call(delete.batch_delete_messages(message_count, before, session_id))
 
     # --- sessions -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,443 @@
+"""Every operation over a real connection to the emulator: what it gives, and every error of wire-facts.md section 1.4."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from spark_sb_mgmt import errors
+from spark_sb_mgmt.client import EntityClient, ManagementClient, ScheduledMessage
+from spark_sb_mgmt.connection.planning import Extent
+from spark_sb_mgmt.connection.timing import Timing
+from spark_sb_mgmt.emulator import Emulator, Fault
+from spark_sb_mgmt.errors import SbMgmtError
+from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, SqlFilter, SqlRuleAction, TrueFilter
+from spark_sb_mgmt.operations.peek import peek_message
+from spark_sb_mgmt.operations.schedule import schedule_message
+from tests.client.conftest import SOON, Sdk
+
+LATER = datetime(2100, 1, 1, tzinfo=timezone.utc)
+
+
+def scheduled(count: int, size: int = 10, **properties: Any) -> list[ScheduledMessage]:
+    return [ScheduledMessage(bytes(size), LATER, f"m{number}", **properties) for number in range(count)]
+
+
+# --- what each gives ----------------------------------------------------------------------------------------------------
+
+
+def test_peek_message(orders: EntityClient, sdk: Sdk) -> None:
+    sdk.send("orders", b"a", b"b", b"c", subject="s", application_properties={"n": 1})
+    found = orders.peek_message(from_sequence_number=2, message_count=10)
+    assert [(message.sequence_number, message.body, message.subject, message.state) for message in found] == [
+        (2, b"b", "s", "active"),
+        (3, b"c", "s", "active"),
+    ]
+    assert found[0].entity == "orders"
+    assert len(orders.peek_message(message_count=1)) == 1
+    assert list(orders.peek_message(4)) == []
+
+
+def test_peek_message_of_a_session(client: ManagementClient, sdk: Sdk) -> None:
+    sdk.send("sessions", b"a", session_id="one")
+    sdk.send("sessions", b"b", session_id="two")
+    with client.entity("sessions") as sessions:
+        assert [message.body for message in sessions.peek_message(session_id="two")] == [b"b"]
+        assert [message.body for message in sessions.peek_message()] == [b"a", b"b"]
+
+
+def test_schedule_and_cancel_scheduled_message(orders: EntityClient, emulator: Emulator) -> None:
+    numbers = orders.schedule_message(scheduled(3, subject="later", partition_key=None))
+    found = orders.peek_message()
+    assert [message.sequence_number for message in found] == numbers
+    assert [(message.state, message.scheduled_enqueue_time, message.subject) for message in found] == [("scheduled", LATER, "later")] * 3
+    orders.cancel_scheduled_message(numbers[:2])
+    assert [message.sequence_number for message in orders.peek_message()] == numbers[2:]
+    assert orders.schedule_message(scheduled(1)[0]) == [4]
+
+
+def test_receive_by_sequence_number_and_every_disposition(orders: EntityClient, sdk: Sdk, client: ManagementClient) -> None:
+    sdk.send("orders", *[b"%d" % number for number in range(4)])
+    numbers = sdk.defer("orders", 4)
+    locked = orders.receive_by_sequence_number(numbers)
+    tokens = {message.body: UUID(message.lock_token or "") for message in locked}
+    assert len(tokens) == 4
+    assert all(message.locked_until is not None for message in locked)
+    (until,) = orders.renew_lock([tokens[b"0"]])
+    assert until > datetime.now(timezone.utc)
+    orders.update_disposition("completed", [tokens[b"0"]])
+    orders.update_disposition("abandoned", [tokens[b"1"]], properties_to_modify={"seen": 7})
+    orders.update_disposition(
+        "suspended", [tokens[b"2"]], deadletter_reason="why", deadletter_description="because", properties_to_modify={"seen": "twice"}
+    )
+    orders.update_disposition("deferred", [tokens[b"3"]])
+    assert {message.body: message.state for message in orders.peek_message()} == {b"1": "deferred", b"3": "deferred"}
+    assert orders.peek_message()[0].application_properties == {"seen": 7}
+    with client.entity("orders/$DeadLetterQueue") as dead:
+        (message,) = dead.peek_message()
+        assert (message.body, message.dead_letter_reason, message.dead_letter_error_description) == (b"2", "why", "because")
+        assert message.application_properties["seen"] == "twice"
+
+
+def test_receive_and_delete_by_sequence_number(orders: EntityClient, sdk: Sdk) -> None:
+    sdk.send("orders", b"a")
+    (message,) = orders.receive_by_sequence_number(sdk.defer("orders", 1), receiver_settle_mode=0)
+    assert (message.body, message.lock_token) == (b"a", None)
+    assert len(orders.peek_message()) == 0
+
+
+def test_batch_delete_messages(orders: EntityClient, sdk: Sdk) -> None:
+    sdk.send("orders", *[b"x"] * 5)
+    assert orders.batch_delete_messages(3) == 3
+    assert orders.batch_delete_messages(100, datetime.now(timezone.utc) + timedelta(hours=1)) == 2
+    assert orders.batch_delete_messages() == 0
+
+
+def test_batch_delete_messages_without_a_time_takes_what_was_enqueued_in_this_very_millisecond(stopped_clock: Emulator) -> None:
+    with Sdk(stopped_clock.connection_string) as sdk:
+        sdk.send("orders", b"x")
+    with ManagementClient.from_connection_string(stopped_clock.connection_string) as client:
+        enqueued = client.entity("orders").peek_message()[0].enqueued_time
+    assert enqueued is not None
+    same = Timing(now=lambda: enqueued.timestamp() + 0.0005)
+    with ManagementClient.from_connection_string(stopped_clock.connection_string, timing=same) as client:
+        assert client.entity("orders").batch_delete_messages() == 1
+
+
+def test_session_state_and_lock(client: ManagementClient, sdk: Sdk) -> None:
+    sdk.send("sessions", b"a", session_id="one")
+    with client.entity("sessions") as sessions:
+        assert sessions.get_session_state("one") is None
+        sessions.set_session_state("one", b"\x00state")
+        assert sessions.get_session_state("one") == b"\x00state"
+        sessions.set_session_state("one", None)
+        assert sessions.get_session_state("one") is None
+        with sdk.holding("sessions", "one") as locked_until:
+            assert sessions.renew_session_lock("one") >= locked_until
+
+
+def test_get_message_sessions_in_both_modes(client: ManagementClient, sdk: Sdk) -> None:
+    for number in range(7):
+        sdk.send("sessions", b"a", session_id=f"s{number}")
+    before = datetime.now(timezone.utc) - timedelta(minutes=1)
+    with client.entity("sessions") as sessions:
+        sessions.set_session_state("with-state", b"x")
+        assert sorted(sessions.get_message_sessions(top=3)) == [*(f"s{number}" for number in range(7)), "with-state"]
+        assert sessions.get_message_sessions(before) == ["with-state"]
+        assert sessions.get_message_sessions(LATER) == []
+
+
+def test_rules(client: ManagementClient) -> None:
+    given = [
+        Rule("sql", SqlFilter("a = 1"), SqlRuleAction("SET b = 2")),
+        Rule("correlation", CorrelationFilter(correlation_id="c", label="l", properties={"region": "eu"})),
+    ]
+    with client.entity("events/Subscriptions/audit") as audit:
+        for rule in given:
+            audit.add_rule(rule)
+        audit.add_rule(Rule("none", FalseFilter()))
+        found = {rule.name: rule for rule in audit.enumerate_rules(top=2)}
+        assert sorted(found) == ["$Default", "correlation", "none", "sql"]
+        assert [(found[rule.name].filter, found[rule.name].action) for rule in given] == [(rule.filter, rule.action) for rule in given]
+        assert found["$Default"].filter == TrueFilter()
+        assert found["none"].filter in (FalseFilter(), SqlFilter("1=0"))
+        for name in found:
+            audit.remove_rule(name)
+        assert audit.enumerate_rules() == []
+
+
+def test_topics_hold_their_scheduled_messages_and_nested_names_are_entities(client: ManagementClient) -> None:
+    with client.entity("events") as events, client.entity("/site1/orders") as nested:
+        assert events.schedule_message(scheduled(1)) == [message.sequence_number for message in events.peek_message()]
+        nested.schedule_message(scheduled(2))
+        assert len(nested.peek_message()) == 2
+        assert nested.path == "site1/orders"
+
+
+def test_the_entity_of_the_connection_string(emulator: Emulator) -> None:
+    with ManagementClient.from_connection_string(f"{emulator.connection_string};EntityPath=orders") as client:
+        assert client.entity().path == "orders"
+    with ManagementClient.from_connection_string(emulator.connection_string) as client, pytest.raises(errors.InvalidArgumentError):
+        client.entity()
+
+
+def test_transactions_take_effect_together_or_not_at_all(orders: EntityClient, sdk: Sdk) -> None:
+    sdk.send("orders", b"a", b"b")
+    tokens = [message.lock_token for message in orders.receive_by_sequence_number(sdk.defer("orders", 2))]
+    with orders.transaction() as txn:
+        numbers = txn.schedule_message(scheduled(2))
+        txn.update_disposition("completed", tokens[:1])
+        assert len(orders.peek_message()) == 2
+    assert [message.sequence_number for message in orders.peek_message()] == [2, *numbers]
+
+    def fail() -> None:
+        with orders.transaction() as txn:
+            txn.schedule_message(scheduled(2))
+            txn.update_disposition("completed", tokens[1:])
+            assert len(dict(txn.pipeline([schedule_message(scheduled(1))] * 3))) == 3
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert [message.sequence_number for message in orders.peek_message()] == [2, *numbers]
+    with pytest.raises(errors.InvalidArgumentError, match="no transaction"), orders.transaction() as txn:
+        txn.call(peek_message())
+
+
+def test_a_transaction_can_be_rolled_back_by_hand(orders: EntityClient) -> None:
+    with orders.transaction() as txn:
+        txn.schedule_message(scheduled(2))
+        txn.rollback()
+    assert len(orders.peek_message()) == 0
+
+
+# --- many at once -------------------------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_pipelined_requests(orders: EntityClient, emulator: Emulator) -> None:
+    (number,) = orders.schedule_message(scheduled(1))
+    seen = [False] * 10_000
+    for position, outcome in orders.pipeline((peek_message(0, 1) for _ in range(10_000)), depth=64):
+        assert not isinstance(outcome, SbMgmtError)
+        assert outcome[0].sequence_number == number
+        assert not seen[position]
+        seen[position] = True
+    assert all(seen)
+    assert emulator.requests["peek-message"] == 10_000
+
+
+def test_an_answer_of_many_frames(client: ManagementClient) -> None:
+    with client.entity("orders") as orders:
+        for _ in range(2):
+            orders.schedule_message(scheduled(4, size=200_000))
+        sizes = [len(message.body or b"") for page in orders.peek_range(page_size=4, depth=4) for message in page]
+        assert sizes == [200_000] * 8
+
+
+@pytest.mark.parametrize("depth", [1, 3, 16])
+@pytest.mark.parametrize("limit", [None, 1, 7])
+def test_peek_range_gives_every_message_once(orders: EntityClient, emulator: Emulator, depth: int, limit: int | None) -> None:
+    numbers = orders.schedule_message(scheduled(400))
+    gone = [number for number in numbers if number % 7 in (0, 3) or 100 <= number < 250]
+    orders.cancel_scheduled_message(gone)
+    left = sorted(set(numbers) - set(gone))
+    if limit is not None:
+        emulator.faults.add(Fault("cap-page", operation="peek-message", count=None, limit=limit))
+    found = [message.sequence_number for page in orders.peek_range(page_size=20, depth=depth) for message in page]
+    assert sorted(found) == left
+    some = [message.sequence_number for page in orders.peek_range(50, 300, page_size=20, depth=depth) for message in page]
+    assert sorted(some) == [number for number in left if 50 <= number < 300]
+
+
+def test_peek_range_with_answers_in_another_order(orders: EntityClient, emulator: Emulator) -> None:
+    numbers = orders.schedule_message(scheduled(300))
+    fault = emulator.faults.add(Fault("reorder", operation="peek-message", count=None, limit=4, seconds=0.02))
+    found = [message.sequence_number for page in orders.peek_range(page_size=10, depth=8) for message in page]
+    assert sorted(found) == numbers
+    assert emulator.faults.hits(fault) >= 30
+
+
+def test_a_page_knows_what_of_it_to_keep(orders: EntityClient) -> None:
+    orders.schedule_message(scheduled(30))
+    pages = list(orders.peek_range(1, 31, page_size=10, depth=2))
+    assert [(page.is_whole, len(page), page.until_sequence_number - page.from_sequence_number) for page in pages] == [(True, 10, 10)] * 3
+    assert pages[0].response == pages[0].messages.response
+    assert "10 messages" in repr(pages[0])
+
+
+# --- where messages are -------------------------------------------------------------------------------------------------
+
+
+def round_trips(emulator: Emulator, use: Callable[[], Any]) -> tuple[Any, int]:
+    before = emulator.requests.get("peek-message", 0)
+    found = use()
+    return found, -(-(emulator.requests["peek-message"] - before) // 32)
+
+
+def test_planning_takes_a_handful_of_round_trips(orders: EntityClient, emulator: Emulator) -> None:
+    for _ in range(8):
+        numbers = orders.schedule_message(scheduled(500))
+    # 32 probes are one round trip: they are in flight together.
+    assert round_trips(emulator, orders.lowest_sequence_number) == (1, 1)
+    highest, trips = round_trips(emulator, orders.highest_sequence_number)
+    assert highest == numbers[-1] == 4000
+    assert trips <= 6
+    extents, trips = round_trips(emulator, orders.extents)
+    assert extents == [Extent(1, 4000)]
+    assert trips <= 10
+
+
+def test_planning_of_an_empty_entity(orders: EntityClient) -> None:
+    assert (orders.lowest_sequence_number(), orders.highest_sequence_number(), orders.partition_ids(), orders.extents()) == (
+        None,
+        None,
+        [],
+        [],
+    )
+    assert orders.sequence_number_at(LATER) is None
+    assert list(orders.peek_range()) == []
+
+
+def test_planning_of_a_partitioned_entity(client: ManagementClient, sdk: Sdk) -> None:
+    for key in range(12):
+        sdk.send("partitioned", b"x", partition_key=f"k{key}")
+    with client.entity("partitioned") as partitioned:
+        found = sorted(message.sequence_number for page in partitioned.peek_range() for message in page)
+        assert len(found) == 12
+        ids = sorted({number >> 48 for number in found})
+        assert len(ids) > 1
+        assert partitioned.partition_ids() == ids
+        by_id = {partition: [number for number in found if number >> 48 == partition] for partition in ids}
+        assert partitioned.extents() == [Extent(min(numbers), max(numbers)) for numbers in by_id.values()]
+
+
+def test_the_number_at_a_time(stopped_clock: Emulator) -> None:
+    with Sdk(stopped_clock.connection_string) as sdk:
+        for _ in range(20):
+            sdk.send("orders", b"x")
+            stopped_clock.advance(60)
+    with ManagementClient.from_connection_string(stopped_clock.connection_string) as client, client.entity("orders") as orders:
+        times = [message.enqueued_time for message in orders.peek_message()]
+        assert times[7] is not None
+        assert orders.sequence_number_at(times[7]) == 8
+        assert orders.sequence_number_at(times[7] + timedelta(milliseconds=1)) == 9
+        assert orders.sequence_number_at(0) == 1
+        assert orders.sequence_number_at(LATER) is None
+
+
+# --- errors -------------------------------------------------------------------------------------------------------------
+
+CONDITIONS = [
+    (400, "amqp:not-allowed", errors.ArgumentError, False),
+    (400, "com.microsoft:argument-error", errors.ArgumentError, False),
+    (400, "com.microsoft:argument-out-of-range", errors.ArgumentError, False),
+    (400, "com.microsoft:entity-disabled", errors.EntityDisabledError, False),
+    (401, "amqp:unauthorized-access", errors.AuthenticationError, False),
+    (401, "com.microsoft:auth-failed", errors.AuthenticationError, False),
+    (401, "com.microsoft:publisher-revoked", errors.AuthenticationError, False),
+    (403, "amqp:resource-limit-exceeded", errors.QuotaExceededError, False),
+    (403, "amqp:link:message-size-exceeded", errors.MessageSizeExceededError, False),
+    (404, "amqp:not-found", errors.EntityNotFoundError, False),
+    (404, "com.microsoft:message-not-found", errors.MessageNotFoundError, False),
+    (408, "com.microsoft:timeout", errors.OperationTimeoutError, True),
+    (409, "com.microsoft:entity-already-exists", errors.EntityAlreadyExistsError, False),
+    (410, "com.microsoft:message-lock-lost", errors.MessageLockLostError, False),
+    (410, "com.microsoft:session-lock-lost", errors.SessionLockLostError, False),
+    (410, "com.microsoft:session-cannot-be-locked", errors.SessionCannotBeLockedError, False),
+    (410, "com.microsoft:store-lock-lost", errors.ServiceBusError, False),
+    (410, "com.microsoft:partition-not-owned", errors.ServiceBusError, False),
+    (410, "amqp:link:stolen", errors.ServiceBusError, False),
+    (500, "com.microsoft:no-matching-subscription", errors.ServiceBusError, False),
+    (500, "amqp:internal-error", errors.ServiceBusError, True),
+    (501, "amqp:not-implemented", errors.NotSupportedError, False),
+    (503, "com.microsoft:server-busy", errors.ServerBusyError, True),
+]
+
+
+@pytest.mark.parametrize(("status", "condition", "kind", "retryable"), CONDITIONS)
+def test_every_condition_is_its_error(emulator: Emulator, status: int, condition: str, kind: type[SbMgmtError], retryable: bool) -> None:
+    emulator.faults.add(Fault("fail", operation="renew-lock", status=status, condition=condition, count=None))
+    with ManagementClient.from_connection_string(emulator.connection_string, max_retries=0) as client:
+        with pytest.raises(SbMgmtError) as caught:
+            client.entity("orders").renew_lock([uuid4()])
+        error = pickle.loads(pickle.dumps(caught.value))
+    assert type(error) is kind
+    assert (error.status, error.condition, error.retryable) == (status, condition, retryable)
+    assert (error.operation, error.entity) == ("renew-lock", "orders")
+    assert emulator.requests["renew-lock"] == 1
+
+
+@pytest.mark.parametrize(("status", "condition", "kind", "retryable"), [row for row in CONDITIONS if row[3]])
+def test_what_is_transient_is_tried_again(
+    orders: EntityClient, emulator: Emulator, status: int, condition: str, kind: type[SbMgmtError], retryable: bool
+) -> None:
+    emulator.faults.add(Fault("fail", operation="peek-message", status=status, condition=condition, count=3))
+    assert len(orders.peek_message()) == 0
+    assert emulator.requests["peek-message"] == 4
+
+
+def test_errors_that_the_service_really_has(client: ManagementClient, orders: EntityClient, sdk: Sdk, emulator: Emulator) -> None:
+    cases: list[tuple[type[SbMgmtError], Callable[[], Any]]] = [
+        (errors.EntityNotFoundError, lambda: client.entity("nowhere").peek_message()),
+        (errors.MessageNotFoundError, lambda: orders.cancel_scheduled_message([99])),
+        (errors.MessageNotFoundError, lambda: orders.receive_by_sequence_number([99])),
+        (errors.MessageLockLostError, lambda: orders.renew_lock([uuid4()])),
+        (errors.MessageLockLostError, lambda: orders.update_disposition("completed", [uuid4()])),
+        (errors.EntityNotFoundError, lambda: client.entity("events/Subscriptions/audit").remove_rule("none")),
+        (errors.EntityAlreadyExistsError, lambda: client.entity("events/Subscriptions/audit").add_rule(Rule("$Default", TrueFilter()))),
+        (errors.ArgumentError, lambda: client.entity("events/Subscriptions/audit").add_rule(Rule("bad", SqlFilter("a = = 1")))),
+        (errors.QuotaExceededError, lambda: orders.schedule_message(scheduled(4501))),
+        (errors.SessionLockLostError, lambda: client.entity("sessions").renew_session_lock("nobody-holds-it")),
+    ]
+    for kind, use in cases:
+        with pytest.raises(kind) as caught:
+            use()
+        assert caught.value.condition is not None, kind
+        assert not caught.value.retryable
+
+
+def test_a_lock_that_is_over(stopped_clock: Emulator) -> None:
+    with Sdk(stopped_clock.connection_string) as sdk:
+        sdk.send("orders", b"x")
+        numbers = sdk.defer("orders", 1)
+    with ManagementClient.from_connection_string(stopped_clock.connection_string) as client, client.entity("orders") as orders:
+        (message,) = orders.receive_by_sequence_number(numbers)
+        with pytest.raises(errors.MessageNotFoundError):
+            orders.receive_by_sequence_number(numbers)
+        stopped_clock.advance(61)
+        with pytest.raises(errors.MessageLockLostError):
+            orders.update_disposition("completed", [message.lock_token])
+        assert len(orders.receive_by_sequence_number(numbers)) == 1
+
+
+def test_a_right_that_is_missing(emulator: Emulator) -> None:
+    text = emulator.connection_string.replace("RootManageSharedAccessKey", "reader").replace("SAS_KEY_VALUE", "reader-key")
+    with ManagementClient.from_connection_string(text) as client, client.entity("orders") as orders:
+        assert len(orders.peek_message()) == 0
+        with pytest.raises(errors.AuthenticationError) as caught:
+            orders.schedule_message(scheduled(1))
+        assert "Send" in str(caught.value)
+
+
+def test_a_wrong_key(emulator: Emulator) -> None:
+    text = emulator.connection_string.replace("SAS_KEY_VALUE", "guessed-key")
+    with ManagementClient.from_connection_string(text, retry=SOON) as client:
+        with pytest.raises(errors.AuthenticationError) as caught:
+            client.entity("orders").peek_message()
+        assert "guessed-key" not in f"{caught.value} {caught.value!r} {client!r}"
+        assert caught.value.entity is not None
+    assert emulator.requests["put-token"] == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "argument"),
+    [
+        ({"transport": "carrier-pigeon"}, "transport"),
+        ({"server_timeout_ms": 0}, "serverTimeoutMs"),
+        ({"pipeline_depth": 0}, "pipelineDepth"),
+        ({"max_retries": -1}, "maxRetries"),
+        ({"attach_timeout_s": 0}, "attach_timeout_s"),
+        ({"retries": 3}, "retries"),
+    ],
+)
+def test_settings_are_checked_before_anything_is_opened(settings: dict[str, Any], argument: str) -> None:
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        ManagementClient.from_connection_string("Endpoint=sb://x;SharedAccessKeyName=n;SharedAccessKey=k", **settings)
+    assert caught.value.argument == argument
+
+
+@pytest.mark.parametrize("path", ["", "/", " orders", "orders/$management", "x" * 600])
+def test_a_path_that_is_none(client: ManagementClient, path: str) -> None:
+    with pytest.raises(errors.InvalidArgumentError):
+        client.entity(path)
+
+
+def test_a_namespace_that_is_none() -> None:
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        ManagementClient("Endpoint=sb://x;SharedAccessKey=secret", object())  # type: ignore[arg-type]
+    assert "secret" not in str(caught.value)
