@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
@@ -41,18 +42,32 @@ def peek(entity: EntityClient, given: Namespace) -> int:
     if given.to is None:
         shown = pa.Table.from_batches(batches, schema(names))
         print(table(names, zip(*(column.to_pylist() for column in shown.columns), strict=True)))
+        if shown.num_rows == given.max:
+            print(f"the first {given.max}: --max N shows more, --to FILE.parquet takes all", file=sys.stderr)
         return 0
-    extents = entity.extents(session_id=given.session)
-    total = sum(extent.highest - extent.lowest + 1 for extent in extents)
-    # A file that is not whole must not look as if it were: it gets its name when it is.
-    partial = Path(f"{given.to}.partial")
-    total = min(total, given.max) if given.max else total
-    with Progress("messages", total) as progress, pq.ParquetWriter(partial, schema(names)) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            progress.add(batch.num_rows)
-    partial.replace(given.to)
+    total = _most(entity, given.session, given.from_sequence_number, given.until_sequence_number)
+    _to_parquet(batches, Path(given.to), names, min(total, given.max) if given.max else total)
     return 0
+
+
+def _to_parquet(batches: Iterator[pa.RecordBatch], target: Path, names: tuple[str, ...], total: int) -> None:
+    # A file that is not whole must not look as if it were: it gets its name when it is.
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        with pq.ParquetWriter(partial, schema(names)) as writer, Progress("messages", total) as progress:
+            for batch in batches:
+                writer.write_batch(batch)
+                progress.add(batch.num_rows)
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _most(entity: EntityClient, session_id: str | None, start: int = 0, end: int | None = None) -> int:
+    """How many messages there are at most: numbers have gaps, so it is less where some are gone."""
+    extents = entity.extents(session_id)
+    return sum(max(0, min(one.highest + 1, end or one.highest + 1) - max(one.lowest, start)) for one in extents)
 
 
 def _columns(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
@@ -112,7 +127,9 @@ def _filter(rule: Rule) -> str:
     if isinstance(rule.filter, SqlFilter):
         return rule.filter.expression
     if isinstance(rule.filter, CorrelationFilter):
-        return repr(rule.filter)
+        own = {one.name: getattr(rule.filter, one.name) for one in fields(rule.filter) if one.name != "properties"}
+        given = {**{name: value for name, value in own.items() if value is not None}, **rule.filter.properties}
+        return ", ".join(f"{name} = {value!r}" for name, value in given.items())
     return type(rule.filter).__name__.removesuffix("Filter").lower()
 
 
@@ -120,14 +137,20 @@ def _action(rule: Rule) -> str:
     return rule.action.expression if isinstance(rule.action, SqlRuleAction) else ""
 
 
-def purge(entity: EntityClient, given: Namespace, ask: Callable[[str], str] = input) -> int:
+def purge(entity: EntityClient, given: Namespace, ask: Callable[[], str] = input) -> int:
     """Delete what was enqueued before one moment; what comes meanwhile stays."""
     before = given.before or datetime.now(timezone.utc)
     if not given.yes:
         where = entity.path if given.session is None else f"session {given.session!r} of {entity.path}"
-        question = f"Delete every message of {where} enqueued before {before.isoformat()}? This cannot be undone. Type the entity's name: "
+        print(
+            f"Delete every message of {where} enqueued before {before.isoformat(timespec='seconds')}? There are "
+            f"{_most(entity, given.session):,} at most, of any time. This cannot be undone. Type the entity's name: ",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
         try:
-            answer = ask(question)
+            answer = ask()
         except EOFError:
             answer = ""
         if answer.strip() != entity.path:

@@ -18,6 +18,14 @@ from spark_sb_mgmt.emulator.__main__ import main as emulator
 from spark_sb_mgmt.errors import SbMgmtError
 
 CONNECTION_STRING: Final = "SBMGMT_CONNECTION_STRING"
+_EXAMPLES: Final = f"""\
+export {CONNECTION_STRING}='Endpoint=sb://...'
+python -m spark_sb_mgmt peek orders --max 10
+python -m spark_sb_mgmt peek 'orders/$DeadLetterQueue' --to dead-letters.parquet
+python -m spark_sb_mgmt sessions orders.by-customer --state
+python -m spark_sb_mgmt rules events/Subscriptions/audit
+python -m spark_sb_mgmt purge orders --before 2026-01-31
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,11 +39,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sbmgmt: set {CONNECTION_STRING}, or give --connection-string", file=sys.stderr)
         return 2
     try:
-        client = ManagementClient.from_connection_string(connection_string, transport=given.transport)
+        client = ManagementClient.from_connection_string(connection_string, transport=given.transport, ca_file=given.ca_file)
         with client, client.entity(given.entity) as entity:
             status: int = given.run(entity, given)
+            sys.stdout.flush()
             return status
-    except SbMgmtError as error:
+    except BrokenPipeError:
+        # Whoever read the table has seen enough, as `head` has. What is still to be written goes nowhere, or Python would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (SbMgmtError, OSError) as error:
         print(f"sbmgmt: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -44,7 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m spark_sb_mgmt", description="The management side of Azure Service Bus.")
+    parser = argparse.ArgumentParser(
+        prog="python -m spark_sb_mgmt",
+        description="The management side of Azure Service Bus, without Spark.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     several = parser.add_subparsers(required=True, metavar="command")
     several.add_parser("emulator", help="run the embedded Service Bus (see emulator --help)")
     peek = _command(several, "peek", commands.peek, "look at messages: as a table, or all of them into a Parquet file")
@@ -70,15 +88,15 @@ def _command(several: argparse._SubParsersAction[argparse.ArgumentParser], name:
     command.add_argument("entity", help="orders, events/Subscriptions/audit, orders/$DeadLetterQueue, ...")
     command.add_argument("--connection-string", help=f"default: {CONNECTION_STRING} of the environment, which is safer")
     command.add_argument("--transport", choices=("amqp", "amqpWebSocket"), default="amqp", help="default: %(default)s")
+    command.add_argument("--ca-file", help="PEM file of extra trusted CAs")
     command.set_defaults(run=run)
     return command
 
 
 def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return count
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 or more")
+    return int(text)
 
 
 def _time(text: str) -> datetime:

@@ -16,7 +16,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from spark_sb_mgmt.cli.progress import Progress
 from spark_sb_mgmt.cli.tables import table
-from spark_sb_mgmt.emulator import Emulator
+from spark_sb_mgmt.emulator import Emulator, Fault
 
 CONFIG = {
     "UserConfig": {
@@ -40,7 +40,19 @@ CONFIG = {
                                         },
                                     }
                                 ],
-                            }
+                            },
+                            {
+                                "Name": "eu",
+                                "Rules": [
+                                    {
+                                        "Name": "json-of-eu",
+                                        "Properties": {
+                                            "FilterType": "Correlation",
+                                            "CorrelationFilter": {"ContentType": "application/json", "Properties": {"region": "eu"}},
+                                        },
+                                    }
+                                ],
+                            },
                         ],
                     }
                 ],
@@ -88,6 +100,7 @@ def test_peek_without_a_limit_shows_a_screen_and_from_a_number(emulator: Emulato
     assert len(done.stdout.splitlines()) == 2 + 25
     assert "order 200" in done.stdout
     assert "order 199" not in done.stdout
+    assert done.stderr == "the first 25: --max N shows more, --to FILE.parquet takes all\n"
 
 
 def test_peek_writes_every_message_with_all_columns_to_parquet(emulator: Emulator, tmp_path: Path) -> None:
@@ -99,6 +112,29 @@ def test_peek_writes_every_message_with_all_columns_to_parquet(emulator: Emulato
     assert "application_properties" in written.column_names
     assert "300 messages" in done.stderr
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_that_could_not_be_completed_is_not_left_behind(emulator: Emulator, tmp_path: Path) -> None:
+    before = emulator.requests["peek-message"]
+    assert run(emulator, "peek", "orders", "--to", str(tmp_path / "whole.parquet")).returncode == 0
+    (tmp_path / "whole.parquet").unlink()
+    asked = emulator.requests["peek-message"] - before
+    key = emulator.faults.add(Fault("fail", operation="peek-message", skip=asked - 1, status=400, condition="amqp:not-allowed"))
+    done = run(emulator, "peek", "orders", "--to", str(tmp_path / "orders.parquet"))
+    emulator.faults.remove(key)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("sbmgmt: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_peek_into_head_ends_without_a_complaint(emulator: Emulator) -> None:
+    command = [sys.executable, "-m", "spark_sb_mgmt", "peek", "orders", "--max", "300"]
+    environment = {**os.environ, "SBMGMT_CONNECTION_STRING": emulator.connection_string}
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open(write_end, "wb") as closed_pipe:
+        done = subprocess.run(command, env=environment, stdout=closed_pipe, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, "Error" in done.stderr) == (0, False), done.stderr
 
 
 def test_peek_of_an_empty_queue_is_an_empty_table(emulator: Emulator) -> None:
@@ -115,6 +151,8 @@ def test_sessions_with_their_states(emulator: Emulator) -> None:
 def test_rules_of_a_subscription(emulator: Emulator) -> None:
     done = run(emulator, "rules", "events/Subscriptions/large")
     assert re.search(r"^only-large +amount > 100 +SET seen = 1$", done.stdout, re.MULTILINE), done.stdout + done.stderr
+    correlation = run(emulator, "rules", "events/Subscriptions/eu").stdout
+    assert "json-of-eu  content_type = 'application/json', region = 'eu'" in correlation
 
 
 def test_purge_asks_and_takes_only_the_name_for_yes(emulator: Emulator) -> None:
@@ -122,10 +160,13 @@ def test_purge_asks_and_takes_only_the_name_for_yes(emulator: Emulator) -> None:
         sender.send_messages([ServiceBusMessage("x") for _ in range(5)])
     refused = run(emulator, "purge", "empty", answer="yes\n")
     assert (refused.returncode, emulator.counts("empty")["active"]) == (1, 5)
+    assert "Delete every message of empty enqueued before" in refused.stderr
+    assert "There are 5 at most" in refused.stderr
     assert "nothing was deleted" in refused.stderr
+    assert refused.stdout == ""
     assert run(emulator, "purge", "empty").returncode == 1
     done = run(emulator, "purge", "empty", answer="empty\n")
-    assert (done.returncode, done.stdout.splitlines()[-1][-1:], emulator.counts("empty")["active"]) == (0, "5", 0)
+    assert (done.returncode, done.stdout, emulator.counts("empty")["active"]) == (0, "5\n", 0)
 
 
 def test_purge_of_what_is_old_only(emulator: Emulator) -> None:
@@ -138,6 +179,7 @@ def test_purge_of_what_is_old_only(emulator: Emulator) -> None:
     [
         (("peek", "nowhere"), "nowhere"),
         (("peek", "orders", "--columns", "sequence_number,colour"), "has no colour; there are "),
+        (("peek", "orders", "--to", "/nowhere/orders.parquet"), "/nowhere/orders.parquet"),
         (("rules", "orders"), "orders"),
     ],
 )
