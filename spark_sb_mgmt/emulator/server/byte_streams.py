@@ -135,6 +135,7 @@ class WebSocketStream:
         self._protocol: WSConnection = WSConnection(ConnectionType.SERVER)
         self._backlog = b""
         self._open = False
+        self._closed = False
 
     @property
     def wants(self) -> int:
@@ -149,7 +150,6 @@ class WebSocketStream:
             self._flush()
             return b""
         received = []
-        closed = False
         try:
             self._protocol.receive_data(data)
             for event in self._protocol.events():
@@ -159,16 +159,16 @@ class WebSocketStream:
                     received.append(bytes(event.data))
                 elif isinstance(event, events.TextMessage):
                     self._write(self._protocol.send(events.CloseConnection(code=1003, reason="AMQP is binary")))
-                    closed = True
+                    self._closed = True
                 elif isinstance(event, events.Ping):
                     self._write(self._protocol.send(event.response()))
                 elif isinstance(event, events.CloseConnection):
                     self._write(self._protocol.send(event.response()))
-                    closed = True
+                    self._closed = True
         except ProtocolError as error:
             # The peer broke the protocol, or went on after its end.
             raise EndOfStreamError(str(error)) from error
-        if closed and not received:
+        if self._closed and not received:
             raise EndOfStreamError("closed by the peer")
         return b"".join(received)
 
@@ -187,6 +187,9 @@ class WebSocketStream:
 
     def send(self, data: bytes | bytearray) -> int:
         self._flush()
+        if self._closed:
+            # What came before the close was still taken; there is nobody for the answer.
+            raise EndOfStreamError("closed by the peer")
         if self._backlog or not self._open:
             return 0
         from wsproto import events
