@@ -210,13 +210,14 @@ def test_a_close_is_answered_by_a_close(listening: Emulator) -> None:
     eventually(lambda: listening.connections == 0)
 
 
-def test_a_close_right_behind_what_would_be_answered_is_an_end_and_no_failure(listening: Emulator, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_close_right_behind_what_would_be_answered_is_an_end_and_no_failure(
+    listening: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
     with WebSocketClient(plain(listening.websocket_port)) as client:
         data, close = events.BytesMessage(data=SASL_HEADER), events.CloseConnection(code=1000)
         client.below.sendall(client.protocol.send(data) + client.protocol.send(close))
         with pytest.raises(WebSocketClosedError) as closed:
-            while True:
-                client.next_event()
+            client.next_event()
         assert closed.value.code == 1000
     eventually(lambda: listening.connections == 0)
     assert caplog.messages == []
