@@ -27,6 +27,13 @@ _KEYS: Final = (
     USE_DEVELOPMENT_EMULATOR,
 )
 _SPELLING: Final = {key.lower(): key for key in _KEYS}
+# Of Azure's public cloud and of those of its countries.
+_CLOUD_HOSTS: Final = (
+    ".servicebus.windows.net",
+    ".servicebus.chinacloudapi.cn",
+    ".servicebus.usgovcloudapi.net",
+    ".servicebus.cloudapi.de",
+)
 _SIGNATURE_PREFIX: Final = "SharedAccessSignature "
 # What a mistaken part of a string may be shown by: a key's name, never its value.
 _LONGEST_NAME_SHOWN: Final = 40
@@ -58,7 +65,14 @@ def parse_connection_string(text: str) -> ConnectionString:
         raise _wrong(f"lacks {missing}: give {SHARED_ACCESS_KEY_NAME} and {SHARED_ACCESS_KEY}, or {SHARED_ACCESS_SIGNATURE}")
     if signature is not None and not signature.startswith(_SIGNATURE_PREFIX):
         raise _wrong(f"has a {SHARED_ACCESS_SIGNATURE} that does not start with `{_SIGNATURE_PREFIX}` (the word and a space)")
-    return ConnectionString(host, port, name, key, signature, values.get(ENTITY_PATH), _flag(values.get(USE_DEVELOPMENT_EMULATOR)))
+    is_emulator = _flag(values.get(USE_DEVELOPMENT_EMULATOR))
+    if is_emulator and host.lower().endswith(_CLOUD_HOSTS):
+        # A token sent in the clear is anybody's.
+        raise _wrong(
+            f"has {USE_DEVELOPMENT_EMULATOR}=true, which means plain TCP, and its {ENDPOINT} is {host} in the cloud, where that is not "
+            f"safe: leave {USE_DEVELOPMENT_EMULATOR} out"
+        )
+    return ConnectionString(host, port, name, key, signature, values.get(ENTITY_PATH), is_emulator)
 
 
 def _wrong(problem: str) -> InvalidArgumentError:

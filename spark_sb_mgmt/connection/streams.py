@@ -19,6 +19,9 @@ from spark_sb_mgmt.errors import ConnectionFailedError, ConnectionLostError, Inv
 
 # What one `receive` brings at most: some frames of the 64 KB that the service sends.
 RECEIVE_SIZE: Final = 256 * 1024
+# OpenSSL's words, older and newer, for an answer that is no TLS.
+_NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+_PLAIN_HINT: Final = "if it is an emulator, add UseDevelopmentEmulator=true to the connection string"
 
 
 class ByteStream(Protocol):
@@ -126,7 +129,8 @@ class TlsStream:
                 ) from None
             except ssl.SSLError as problem:
                 reason = problem.reason or str(problem)
-                raise ConnectionFailedError(f"no TLS with {server_name}: {reason}", retryable=False) from None
+                hint = f". It does not speak TLS there; {_PLAIN_HINT}" if reason in _NOT_TLS else ""
+                raise ConnectionFailedError(f"no TLS with {server_name}: {reason}{hint}", retryable=False) from None
             except OSError as problem:
                 raise ConnectionFailedError(f"no TLS with {server_name}: {_why(problem)}") from problem
             deadline.check()

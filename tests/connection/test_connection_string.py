@@ -66,6 +66,8 @@ def test_names_in_any_case_and_spaces_around() -> None:
         (f"Endpoint=sb://ns:99999/;{KEY}", "is not sb://"),
         (f"Endpoint=sb://ns:0/;{KEY}", "port 0"),
         (f"{NAMESPACE};{KEY};UseDevelopmentEmulator=yes", "neither true nor false"),
+        (f"{NAMESPACE};{KEY};UseDevelopmentEmulator=true", "leave UseDevelopmentEmulator out"),
+        (f"Endpoint=sb://ns.ServiceBus.ChinaCloudAPI.cn/;{KEY};UseDevelopmentEmulator=true", "leave UseDevelopmentEmulator out"),
     ],
 )
 def test_a_mistake_is_named_and_nothing_secret_shown(text: str, says: str) -> None:
