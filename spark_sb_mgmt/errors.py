@@ -28,7 +28,8 @@
     │   ├── ConnectionFailedError      no connection came about: name, TCP, TLS, WebSocket, SASL or open
     │   └── ConnectionLostError        a connection or link that ended while it was in use
     ├── DeadlineExceededError          our own time was over before an answer came
-    └── OutcomeUnknownError            a request that changes something was sent and its outcome is not known
+    ├── OutcomeUnknownError            a request that changes something was sent and its outcome is not known
+    └── RowsFailedError                a write of many rows, some of which failed
 
 Every error says what it is about (operation, entity), what the service said (status, condition, description, tracking_id), and whether
 sending the same again can help (retryable); what is not known is None. Every error pickles, because Spark carries it from a Python
@@ -40,7 +41,7 @@ Which condition is which error, and which are transient, is wire-facts.md sectio
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -352,6 +353,21 @@ class OutcomeUnknownError(SbMgmtError):
             operation=operation,
             entity=entity,
             tracking_id=tracking_id,
+        )
+
+
+class RowsFailedError(SbMgmtError):
+    """A write of many rows, `count` of which failed. `named` are the first of them, each with its reason."""
+
+    def __init__(self, count: int, named: Sequence[str], *, operation: str | None = None, entity: str | None = None) -> None:
+        self.count = count
+        self.named = tuple(scrub(name) for name in named)
+        more = f", and {count - len(named)} more" if count > len(named) else ""
+        rows = "1 row" if count == 1 else f"{count} rows"
+        super().__init__(
+            f"{rows} failed: {'; '.join(self.named)}{more}. With option onError=report such rows go to the receipts and the others count",
+            operation=operation,
+            entity=entity,
         )
 
 

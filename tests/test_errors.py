@@ -35,6 +35,7 @@ from spark_sb_mgmt.errors import (
     QuotaExceededError,
     RemoteProtocolError,
     RequestTooLargeError,
+    RowsFailedError,
     SbMgmtError,
     ServerBusyError,
     ServiceBusError,
@@ -166,6 +167,7 @@ OWN_ARGUMENTS: dict[type[SbMgmtError], tuple[Any, ...]] = {
     DecodeError: ("cut off", 7),
     DeadlineExceededError: ("attach", 2.5),
     OutcomeUnknownError: ("one message", "the link was lost"),
+    RowsFailedError: (2, ["row with k=1: too late"]),
 }
 
 
@@ -232,6 +234,7 @@ def test_no_secret_passes_into_any_text_of_any_error(text: str) -> None:
         DeadlineExceededError(text, 1, operation=text, entity=text),
         DecodeError(text, 0),
         OutcomeUnknownError(text, text, operation=text, entity=text, tracking_id=text),
+        RowsFailedError(1, [text], operation=text, entity=text),
         error_from_response(401, "com.microsoft:auth-failed", text, text, entity=text),
         error_from_response(777, text, text),
         error_from_condition("amqp:unauthorized-access", text, entity=text),

@@ -5,16 +5,17 @@ The one rule: thin. Options are read by `options`; the rest is the readers' and 
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from spark_sb_mgmt.spark.deferred_reader import DeferredReader
 from spark_sb_mgmt.spark.option_objects import PeekOptions, ReadOptions, ReceiveOptions, SessionsOptions
-from spark_sb_mgmt.spark.options import read_options
+from spark_sb_mgmt.spark.options import read_options, write_options
 from spark_sb_mgmt.spark.peek_reader import PeekReader
 from spark_sb_mgmt.spark.read_schema import read_columns, read_schema
 from spark_sb_mgmt.spark.rules_reader import RulesReader
 from spark_sb_mgmt.spark.sessions_reader import SessionsReader
+from spark_sb_mgmt.spark.writer import ManagementWriter, check_mode
 
 
 class ServiceBusManagementDataSource(DataSource):
@@ -53,6 +54,10 @@ class ServiceBusManagementDataSource(DataSource):
         if isinstance(options, SessionsOptions):
             return SessionsReader(options, columns)
         return RulesReader(options, columns)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        check_mode(overwrite)
+        return ManagementWriter(write_options(self.options), schema)
 
 
 def _on_missing(options: ReadOptions) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from itertools import count
 
 import pyspark
@@ -11,7 +12,12 @@ from azure.servicebus import ServiceBusClient
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_sb_mgmt
+from spark_sb_mgmt.client import ManagementClient, ScheduledMessage
 from spark_sb_mgmt.emulator import Emulator
+
+NewEntity = Callable[[str], str]
+Write = Callable[..., None]
+Scheduling = Callable[..., tuple[str, list[int]]]
 
 _EACH = 60
 _KINDS = {
@@ -69,3 +75,31 @@ def read(spark: SparkSession, emulator: Emulator) -> Callable[..., DataFrame]:
         return (reader if schema is None else reader.schema(schema)).load()
 
     return load
+
+
+@pytest.fixture
+def write(spark: SparkSession, emulator: Emulator) -> Write:
+    """`df.write` on the emulator with these options."""
+    spark_sb_mgmt.register(spark)
+
+    def save(df: DataFrame, mode: str = "append", partition_by: str | None = None, **options: object) -> None:
+        writer = df.write.format("sbmgmt").mode(mode).option("connectionString", emulator.connection_string)
+        for name, value in options.items():
+            writer = writer.option(name, str(value))
+        (writer if partition_by is None else writer.partitionBy(partition_by)).save()
+
+    return save
+
+
+@pytest.fixture
+def scheduling(emulator: Emulator, new_entity: NewEntity) -> Scheduling:
+    """An entity of a kind with so many messages scheduled for tomorrow; its name and their numbers."""
+
+    def make(count: int, kind: str = "queue") -> tuple[str, list[int]]:
+        name = new_entity(kind)
+        tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
+        messages = [ScheduledMessage(b"body", tomorrow, f"message-{at}") for at in range(count)]
+        with ManagementClient.from_connection_string(emulator.connection_string) as client, client.entity(name) as entity:
+            return name, sorted(entity.schedule_message(messages))
+
+    return make

@@ -1,0 +1,140 @@
+"""The writer that Spark knows: one for all operations, which differ in `write_operation` (CONTRACT sections 1.3 and 3, DESIGN section 5).
+
+The one rule: every row is accounted for. A task ends with a receipt for each of its rows, or with an error; the job succeeds only if the
+driver has seen that every row was done, or with `onError=report` that it stands in the receipts with the reason.
+
+A row that fails by its own fault does not fail its task: Spark would try it again, to fail again, and an operation that cannot be repeated
+would then find its own effects in the way. The task says so in its commit message instead, and `commit` fails the job.
+
+The writer is made on the driver and pickled: to the tasks, and to the process that commits or aborts. What `write` changes on itself is
+seen by nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spark_sb_mgmt.client import EntityClient
+from spark_sb_mgmt.errors import InvalidArgumentError, RowsFailedError
+from spark_sb_mgmt.spark import option_table as table
+from spark_sb_mgmt.spark.cancel_writer import CancelScheduled
+from spark_sb_mgmt.spark.connections import open_entity
+from spark_sb_mgmt.spark.option_objects import WriteOptions
+from spark_sb_mgmt.spark.read_errors import explained
+from spark_sb_mgmt.spark.receipts import ReceiptsDirectory
+from spark_sb_mgmt.spark.task_run import MOST_NAMED, Failures, TaskRun
+from spark_sb_mgmt.spark.write_operation import Job, TaskAttempt, TaskDone, WriteOperation, WriteTask
+from spark_sb_mgmt.spark.write_schema import write_columns
+
+_LOG: Final = logging.getLogger(__name__)
+
+OPERATIONS: Final[dict[str, type[WriteOperation]]] = {
+    table.CANCEL: CancelScheduled,
+}
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a task tells the driver. `done` is its operation's."""
+
+    attempt: TaskAttempt
+    failures: Failures
+    done: Any
+
+
+class ManagementWriter(DataSourceArrowWriter):
+    """One write of one DataFrame."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self.options = options
+        self.columns = write_columns(schema, options)
+        self.job = Job(uuid.uuid4().hex, time.time_ns() // 1_000_000)
+        self.receipts = None if options.receipts_path is None else ReceiptsDirectory.of(options.receipts_path, self.job.id)
+        self.operation = OPERATIONS[options.operation](options, self.job)
+        with self._entity() as entity:
+            self.operation.prepare(entity)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        attempt = this_attempt()
+        with ExitStack() as stack:
+            entity = stack.enter_context(self._entity())
+            receipts = None if self.receipts is None else stack.enter_context(self.receipts.writer(attempt, self.columns))
+            task = self.operation.task(entity, attempt)
+            running = TaskRun(task, entity, self.options, receipts)
+            try:
+                running.run(iterator)
+            except Exception as problem:
+                _undo_after(task, problem)
+                raise
+            if running.has_failed:
+                task.undo()
+            return TaskMessage(attempt, running.failures, task.done())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        tasks = [message for message in messages if isinstance(message, TaskMessage)]
+        failures = [task.failures for task in tasks if task.failures.count]
+        if failures and self.options.on_error == "fail":
+            raise job_error(failures, self.options)
+        with self._entity() as entity:
+            corrected = self.operation.commit(entity, [TaskDone(task.attempt, task.done) for task in tasks])
+        if self.receipts is not None:
+            self.receipts.publish([task.attempt for task in tasks], corrected)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        tasks = [message if isinstance(message, TaskMessage) else None for message in messages]
+        try:
+            with self._entity() as entity:
+                self.operation.abort(entity, [None if task is None else TaskDone(task.attempt, task.done) for task in tasks])
+        finally:
+            if self.receipts is not None:
+                self.receipts.discard([task.attempt for task in tasks if task is not None])
+
+    @contextmanager
+    def _entity(self) -> Iterator[EntityClient]:
+        """The entity, errors about it in the words of the options."""
+        options = self.options
+        with explained(options.operation, options.entity), open_entity(options.connection, options.entity) as entity:
+            yield entity
+
+
+def check_mode(overwrite: bool) -> None:
+    """Raise for any mode but append, which is the only one that Spark does not tell from overwrite itself."""
+    if overwrite:
+        raise InvalidArgumentError(
+            'mode("overwrite")',
+            'would have to empty the entity first: use mode("append"). To empty it, write operation batch-delete-messages before',
+        )
+
+
+def this_attempt() -> TaskAttempt:
+    """Which attempt of which task runs here; outside of Spark, the first and only one."""
+    context = TaskContext.get()
+    if context is None:
+        return TaskAttempt()
+    return TaskAttempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+
+
+def job_error(failures: Sequence[Failures], options: WriteOptions) -> RowsFailedError:
+    """The one error of a job whose rows failed."""
+    count = sum(each.count for each in failures)
+    named = [name for each in failures for name in each.named][:MOST_NAMED]
+    return RowsFailedError(count, named, operation=options.operation, entity=options.entity)
+
+
+def _undo_after(task: WriteTask, problem: Exception) -> None:
+    """Why the task fails is what the user is to see; that something is left then is for `abort`, which looks again."""
+    try:
+        task.undo()
+    except Exception as another:
+        _LOG.warning("what this attempt did is not undone yet (%s); it failed by %s", another, problem)
