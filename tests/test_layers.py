@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"errors", "model", "amqp", "operations", "connection", "client"},
     "emulator": {"errors", "model", "amqp", "operations"},
     "cli": {"errors", "model", "amqp", "client", "emulator"},
+    "sample": {"emulator"},
     "__main__": {"cli"},
 }
 # Outside libraries that only some parts may know.
