@@ -86,7 +86,7 @@ class DeferredMessages:
         """Take the messages of these ranges of numbers, their ends exclusive. `not_received` is complete when this ends."""
         yield from self._all(request_batches(ranges, self._page_size), split=True)
         status = self._look(self._refused)
-        locked = [number for number in self._refused if status[number] is Status.LOCKED]
+        locked = sorted(number for number in self._refused if status[number] is Status.LOCKED)
         if locked and self._locks_may_be_ours and self._mode == names.PEEK_LOCK:
             yield from self._wait_for(locked)
             still = set(self._refused)

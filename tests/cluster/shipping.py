@@ -11,7 +11,9 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -33,8 +35,8 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "conf"), "SPARK_LOCAL_IP": "127.0.0.1", **more}
 
 
-def run_driver(script: str, arguments: dict[str, str], directory: Path, timeout: float = 100.0) -> Any:
-    """Run a driver; what it printed last, as JSON."""
+def finished_driver(script: str, arguments: Mapping[str, Any], directory: Path, timeout: float = 100.0) -> CompletedProcess[str]:
+    """Run a driver, which must succeed."""
     path = directory / "driver.py"
     path.write_text(textwrap.dedent(script))
     done = subprocess.run(
@@ -47,4 +49,14 @@ def run_driver(script: str, arguments: dict[str, str], directory: Path, timeout:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+    return done
+
+
+def last_line(done: CompletedProcess[str]) -> Any:
+    """What a driver printed last, as JSON."""
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def run_driver(script: str, arguments: Mapping[str, Any], directory: Path) -> Any:
+    """Run a driver; what it printed last, as JSON."""
+    return last_line(finished_driver(script, arguments, directory))
