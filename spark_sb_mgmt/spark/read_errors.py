@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from spark_sb_mgmt.errors import ArgumentError, AuthenticationError, EntityNotFoundError, SbMgmtError
-from spark_sb_mgmt.spark.option_table import ADD_RULE, CANCEL, REMOVE_RULE, RULES, SCHEDULE, SESSIONS
+from spark_sb_mgmt.spark.option_table import CANCEL, SCHEDULE, SESSIONS
 
 
 @contextmanager
@@ -31,7 +31,8 @@ def _hint(error: SbMgmtError, operation: str, entity: str, session_id: str | Non
             "topic and subscription together (as an address <topic>/Subscriptions/<subscription>), a dead-letter queue by subQueue"
         )
     if isinstance(error, AuthenticationError):
-        right = "Send" if operation in (SCHEDULE, CANCEL) else "Manage" if operation in (RULES, ADD_RULE, REMOVE_RULE) else "Listen"
+        # Rules over AMQP need no right to manage.
+        right = "Send" if operation in (SCHEDULE, CANCEL) else "Listen"
         return f"{operation} on {entity!r} needs the right {right} there: check the key's name and value, and the rights of its policy"
     if isinstance(error, ArgumentError) and session_id is not None:
         return f"If {entity!r} has no sessions, leave option sessionId out: it is for queues and subscriptions that require sessions"
