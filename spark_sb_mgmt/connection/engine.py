@@ -13,7 +13,14 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
-from proton import Collector, Connection, Event, Transport
+from cproton import (  # type: ignore[import-untyped]
+    isnull,
+    pn_collector_peek,
+    pn_collector_pop,
+    pn_event_delivery,
+    pn_event_type,
+)
+from proton import Collector, Connection, Delivery, Event, Transport
 from proton import Link as ProtonLink
 from proton import Session as ProtonSession
 
@@ -28,6 +35,7 @@ _OUTPUT_CHUNK: Final = 256 * 1024
 # Steps end at least so often: heartbeats are looked after between them.
 _LONGEST_STEP_S: Final = 5.0
 _LOCAL_IDLE_TIMEOUT: Final = "local-idle-timeout expired"
+_DELIVERY: Final = Event.DELIVERY.number
 
 
 class LinkHandler(Protocol):
@@ -64,15 +72,17 @@ class Engine:
         self._remote_closed = False
         # When the engine wants to be ticked next, 0 for never.
         self._tick_due = 0.0
-        self._on_event: dict[Any, Callable[[Any], None]] = {
-            Event.CONNECTION_REMOTE_OPEN: self._connection_opened,
-            Event.CONNECTION_REMOTE_CLOSE: self._connection_closed,
-            Event.SESSION_REMOTE_CLOSE: self._session_closed,
-            Event.LINK_REMOTE_OPEN: self._link_opened,
-            Event.LINK_REMOTE_CLOSE: self._link_closed,
-            Event.LINK_REMOTE_DETACH: self._link_closed,
-            Event.DELIVERY: self._delivery,
-            Event.TRANSPORT_ERROR: self._transport_failed,
+        self._on_event: dict[int, Callable[[Any], None]] = {
+            kind.number: handle
+            for kind, handle in (
+                (Event.CONNECTION_REMOTE_OPEN, self._connection_opened),
+                (Event.CONNECTION_REMOTE_CLOSE, self._connection_closed),
+                (Event.SESSION_REMOTE_CLOSE, self._session_closed),
+                (Event.LINK_REMOTE_OPEN, self._link_opened),
+                (Event.LINK_REMOTE_CLOSE, self._link_closed),
+                (Event.LINK_REMOTE_DETACH, self._link_closed),
+                (Event.TRANSPORT_ERROR, self._transport_failed),
+            )
         }
 
     # --- opening and closing --------------------------------------------------------------------------------------------
@@ -216,10 +226,9 @@ class Engine:
                 if self.error is None:
                     raise RemoteProtocolError(f"{self._host} goes on sending after the end of the connection")
                 return
-            # It takes whatever has a buffer, and copies it.
+            # It takes whatever has a buffer, and copies it. Events are handled when all is in: what comes for one delivery is one then.
             self._transport.push(data[:capacity])  # type: ignore[arg-type]
             data = data[capacity:]
-            self._handle_events()
 
     def _flush(self) -> bool:
         """Whether all went out."""
@@ -235,13 +244,18 @@ class Engine:
     # --- what the peer did ----------------------------------------------------------------------------------------------
 
     def _handle_events(self) -> None:
-        while (event := self._collector.peek()) is not None:
-            handle = self._on_event.get(event.type)
+        # An Event of proton's wraps all that it touches, which costs more than all else that is done here for a page of messages. So it is
+        # made only of those that are handled, and not of deliveries, which are the many.
+        collector = self._collector._impl
+        while not isnull(event := pn_collector_peek(collector)):
+            kind = pn_event_type(event)
             try:
-                if handle is not None:
-                    handle(event)
+                if kind == _DELIVERY:
+                    self._delivery(Delivery.wrap(pn_event_delivery(event)))  # type: ignore[no-untyped-call]
+                elif (handle := self._on_event.get(kind)) is not None:
+                    handle(Event.wrap(event))  # type: ignore[no-untyped-call]
             finally:
-                self._collector.pop()
+                pn_collector_pop(collector)
 
     def _connection_opened(self, event: Any) -> None:
         self.is_open = True
@@ -272,11 +286,11 @@ class Engine:
         if handler is not None:
             handler.remote_close(link, error)
 
-    def _delivery(self, event: Any) -> None:
-        link = event.link
+    def _delivery(self, delivery: Delivery) -> None:
+        link = delivery.link
         handler = self._handlers.get(link.name)
         if handler is not None:
-            handler.delivery(link, event.delivery)
+            handler.delivery(link, delivery)
 
     def _transport_failed(self, event: Any) -> None:
         condition = self._transport.condition

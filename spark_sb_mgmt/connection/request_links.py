@@ -71,6 +71,9 @@ class RequestLinks:
         self._in_flight: dict[str, Exchange] = {}
         self._unsettled: dict[Delivery, str] = {}
         self._sent = 0
+        # What has come of an answer that is not complete.
+        self._parts: list[bytes | bytearray] = []
+        self._parts_size = 0
         self._attached: set[str] = set()
 
     def attach(self, deadline: Deadline) -> None:
@@ -179,20 +182,25 @@ class RequestLinks:
         if link.is_sender:
             self._outcome(delivery)
             return
-        pending = delivery.pending
-        if pending > _LARGEST_ANSWER:
-            self.lost(RemoteProtocolError(f"an answer of {self._node} has more than {_LARGEST_ANSWER} bytes"))
-            return
+        if pending := delivery.pending:
+            # Taken as it comes: proton would have to make room for the whole of it, again and again.
+            self._parts.append(self._receiver.recv(pending) or b"")
+            self._parts_size += pending
+            if self._parts_size > _LARGEST_ANSWER:
+                self.lost(RemoteProtocolError(f"an answer of {self._node} has more than {_LARGEST_ANSWER} bytes"))
+                return
         if delivery.partial and not delivery.aborted:
             return
-        raw = None if delivery.aborted else self._receiver.recv(pending)
+        parts, self._parts, self._parts_size = self._parts, [], 0
+        answered = not delivery.aborted
         self._receiver.advance()
-        delivery.update(Delivery.ACCEPTED)
+        if not delivery.settled:
+            delivery.update(Delivery.ACCEPTED)
         delivery.settle()
         if self._receiver.credit < _CREDIT // 2:
             self._receiver.flow(_CREDIT - self._receiver.credit)
-        if raw is not None:
-            self._answer(bytes(raw))
+        if answered:
+            self._answer(b"".join(parts))
 
     def _answer(self, raw: bytes) -> None:
         try:
