@@ -478,7 +478,7 @@ static PyObject *texts_result(const Texts *t) {
         (Py_ssize_t)((t->rows + 1) * (Py_ssize_t)sizeof(int32_t)), t->data, t->size);
 }
 
-/* The one function */
+/* The columns of many messages */
 
 typedef struct {
     Py_buffer buffer, start, end;
@@ -701,7 +701,41 @@ static PyObject *entries(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* The x-opt-sequence-number of each entry between `bounds`; None where an entry is more than its message, or one has no such number. */
+static PyObject *sequence_numbers(PyObject *self, PyObject *args) {
+    (void)self;
+    static const uint8_t plain[] = {0, 0, 0, 2, 0xA1, 7, 'm', 'e', 's', 's', 'a', 'g', 'e', 0xB0};
+    Py_buffer response, bounds;
+    if (!PyArg_ParseTuple(args, "y*y*", &response, &bounds)) return NULL;
+    const uint8_t *b = response.buf;
+    const int64_t *bound = bounds.buf;
+    const Py_ssize_t count = bounds.len / (Py_ssize_t)sizeof(int64_t) - 1;
+    PyObject *result = count >= 0 ? PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int64_t)) : NULL;
+    if (result) {
+        int64_t *numbers = (int64_t *)PyBytes_AS_STRING(result);
+        Row row;
+        row.bytes = b;
+        Py_ssize_t i = 0;
+        for (; i < count; i++) {
+            const int64_t start = bound[i], end = bound[i + 1];
+            /* map32, its size, then the pair; the message fills what is left. */
+            if (start < 0 || end > response.len || end - start < 23 || b[start] != 0xD1) break;
+            if (memcmp(b + start + 5, plain, sizeof plain) || start + 23 + (int64_t)u32_at(b + start + 19) != end) break;
+            if (!find(&row, start + 23, end, 1u << (MESSAGE_ANNOTATIONS - HEADER))) break;
+            const Cell *cell = &row.integer[I_SEQUENCE_NUMBER];
+            if (cell->code < 0 || integer(b, cell, &numbers[i]) != 1) break;
+        }
+        if (i < count) Py_CLEAR(result);
+    }
+    PyBuffer_Release(&response);
+    PyBuffer_Release(&bounds);
+    if (result || PyErr_Occurred()) return result;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"sequence_numbers", sequence_numbers, METH_VARARGS,
+     "sequence_numbers(response, bounds): the x-opt-sequence-number of each entry between bounds, as 64-bit numbers; or None."},
     {"entries", entries, METH_VARARGS,
      "entries(response, at, stop, count): where the entries of a messages list start, and last where it ends, as 64-bit numbers; or None."},
     {"decode", decode, METH_VARARGS,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from spark_sb_mgmt.amqp.types import Map
-from spark_sb_mgmt.client.peeking import PeekPage, found, sequence_numbers
+from spark_sb_mgmt.client.peeking import PeekPage, found
 from spark_sb_mgmt.client.pipeline import pipeline
 from spark_sb_mgmt.client.transaction import Transaction
 from spark_sb_mgmt.connection import planning
@@ -228,7 +228,7 @@ class EntityClient:
         if isinstance(outcome, SbMgmtError):
             raise outcome
         try:
-            keep = state.answer(asked, sequence_numbers(outcome))
+            keep = state.answer(asked, outcome.sequence_numbers())
         except SbMgmtError as problem:
             raise problem.about(names.short_name(names.PEEK_MESSAGE), self.path) from None
         return PeekPage(outcome, tuple(keep), asked.from_sequence_number, asked.until_sequence_number)

@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from spark_sb_mgmt.amqp.arrow_decode import decode_responses
 from spark_sb_mgmt.amqp.columns import STATES
 from spark_sb_mgmt.connection.planning import Found
-from spark_sb_mgmt.errors import RemoteProtocolError
 from spark_sb_mgmt.operations.message import Messages, ServiceBusMessage
 from spark_sb_mgmt.operations.times import to_milliseconds
 
@@ -51,12 +49,7 @@ class PeekPage:
 
 def sequence_numbers(messages: Messages) -> list[int]:
     """The sequence number of every message of an answer."""
-    if not messages:
-        return []
-    column = decode_responses([messages.response], ["sequence_number"]).column(0)
-    if column.null_count:
-        raise RemoteProtocolError("a message of the answer has no x-opt-sequence-number", entity=messages.entity)
-    numbers: list[int] = column.to_numpy(zero_copy_only=False).tolist()
+    numbers: list[int] = messages.sequence_numbers().tolist()
     return numbers
 
 

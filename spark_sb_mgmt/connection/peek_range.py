@@ -17,10 +17,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
-from typing import Final
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from spark_sb_mgmt.errors import InvalidArgumentError, RemoteProtocolError
 from spark_sb_mgmt.operations.names import PEEK_MESSAGE, short_name
+
+# Those of a page, in its order.
+Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
 # Sequence numbers are AMQP longs; the end of a range is exclusive.
 END_OF_NUMBERS: Final = 2**63
@@ -101,7 +107,7 @@ class PeekRange:
         self._in_flight.remove(peek)
         self._reopen(peek.from_sequence_number, peek.until_sequence_number)
 
-    def answer(self, peek: Peek, sequence_numbers: Sequence[int]) -> list[slice]:
+    def answer(self, peek: Peek, sequence_numbers: Numbers) -> list[slice]:
         """Which messages of an answer to keep, as slices of the page; `sequence_numbers` are those of the page, in its order."""
         start, stop = peek.from_sequence_number, peek.until_sequence_number
         count = len(sequence_numbers)
@@ -137,7 +143,7 @@ class PeekRange:
         # costs a few messages read twice and dropped, a little more costs a whole request for the few that were left out.
         return max(1, int(self._page * (1 + (self._gap - 1) * (1 - 1 / sqrt(self._page + 1)))))
 
-    def _learn(self, peek: Peek, sequence_numbers: Sequence[int]) -> None:
+    def _learn(self, peek: Peek, sequence_numbers: Numbers) -> None:
         count = len(sequence_numbers)
         first, last = int(sequence_numbers[0]), int(sequence_numbers[-1])
         seen = (last - first) / (count - 1) if count > 1 else float(last - peek.from_sequence_number + 1)
@@ -151,7 +157,7 @@ class PeekRange:
             self._page, self._full_pages = min(self._page_size, self._page * 2), 0
 
 
-def _check(start: int, sequence_numbers: Sequence[int]) -> None:
+def _check(start: int, sequence_numbers: Numbers) -> None:
     if not len(sequence_numbers):
         return
     first, last = int(sequence_numbers[0]), int(sequence_numbers[-1])
@@ -165,11 +171,12 @@ def _broken(problem: str) -> RemoteProtocolError:
     return RemoteProtocolError(problem, operation=short_name(PEEK_MESSAGE))
 
 
-def _ascending(sequence_numbers: Sequence[int]) -> bool:
-    return all(low < high for low, high in pairwise(sequence_numbers))
+def _ascending(sequence_numbers: Numbers) -> bool:
+    numbers = np.asarray(sequence_numbers)
+    return bool((numbers[1:] > numbers[:-1]).all())
 
 
-def _positions(claimed: list[tuple[int, int]], sequence_numbers: Sequence[int]) -> list[slice]:
+def _positions(claimed: list[tuple[int, int]], sequence_numbers: Numbers) -> list[slice]:
     kept: list[slice] = []
     for low, high in claimed:
         first, after = bisect_left(sequence_numbers, low), bisect_left(sequence_numbers, high)

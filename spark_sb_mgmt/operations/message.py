@@ -17,6 +17,7 @@ import numpy.typing as npt
 from spark_sb_mgmt.amqp.columns import COLUMNS, TIMESTAMP, Received
 from spark_sb_mgmt.amqp.message import Header, Message, Properties, decode_message
 from spark_sb_mgmt.amqp.response import find_entries, read_entry
+from spark_sb_mgmt.amqp.sequence_numbers import read_sequence_numbers
 from spark_sb_mgmt.amqp.types import Map, Value
 from spark_sb_mgmt.errors import DecodeError, RemoteProtocolError
 from spark_sb_mgmt.operations import names
@@ -24,6 +25,10 @@ from spark_sb_mgmt.operations.envelope import Response
 from spark_sb_mgmt.operations.times import to_datetime
 
 _T = TypeVar("_T")
+
+
+def _no_sequence_number(entity: str | None) -> RemoteProtocolError:
+    return RemoteProtocolError("a message of the answer has no x-opt-sequence-number", entity=entity)
 
 
 class _Column(Generic[_T]):
@@ -90,7 +95,7 @@ class ServiceBusMessage:
         """The number that the service gave the message; one that has none did not come from there."""
         number = COLUMNS["sequence_number"].read(self.received)
         if number is None:
-            raise RemoteProtocolError("a message of the answer has no x-opt-sequence-number", entity=self.received.entity)
+            raise _no_sequence_number(self.received.entity)
         return int(number)
 
     @property
@@ -173,6 +178,13 @@ class Messages(Sequence[ServiceBusMessage]):
         if isinstance(index, slice):
             return [self._message(one) for one in range(len(self))[index]]
         return self._message(range(len(self))[index])
+
+    def sequence_numbers(self) -> npt.NDArray[np.int64]:
+        """The number of each message, all else left alone."""
+        numbers = read_sequence_numbers(self.response, self._bounds) if len(self) else np.empty(0, np.int64)
+        if numbers is None:
+            raise _no_sequence_number(self.entity)
+        return numbers
 
     def lock_token(self, index: int) -> UUID | None:
         """The lock token of one message, the message itself left alone."""
