@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments[:1] == ["emulator"]:
         return emulator(arguments[1:])
-    given = _parser().parse_args(arguments)
+    given = parser().parse_args(arguments)
     connection_string = given.connection_string or os.environ.get(CONNECTION_STRING)
     if not connection_string:
         print(f"sbmgmt: set {CONNECTION_STRING}, or give --connection-string", file=sys.stderr)
@@ -56,14 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """What may be asked."""
+    whole = argparse.ArgumentParser(
         prog="python -m spark_sb_mgmt",
         description="The management side of Azure Service Bus, without Spark.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    several = parser.add_subparsers(required=True, metavar="command")
+    several = whole.add_subparsers(required=True, metavar="command")
     several.add_parser("emulator", help="run the embedded Service Bus (see emulator --help)")
     peek = _command(several, "peek", commands.peek, "look at messages: as a table, or all of them into a Parquet file")
     peek.add_argument("--from", dest="from_sequence_number", type=int, default=0, help="first sequence number (default: %(default)s)")
@@ -80,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     purge.add_argument("--before", type=_time, help="only what was enqueued before this time (default: now)")
     purge.add_argument("--session", help="only this session")
     purge.add_argument("--yes", action="store_true", help="do not ask")
-    return parser
+    return whole
 
 
 def _command(several: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: object, text: str) -> argparse.ArgumentParser:
