@@ -104,19 +104,18 @@ class Channel:
                     wait = wait_before_retry(retry, problem, attempts, True, elapsed, self.connection.timing.random())
                     if wait is None:
                         raise
-                    self.connection.timing.sleep(wait)
+                    self.connection.pause(wait)
 
     def close(self) -> None:
-        """Detach the links; the connection stays."""
-        if self.is_closed:
-            return
-        self.is_closed = True
+        """Detach the links; the connection stays. A request that another thread waits for is still answered."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.connection.when_idle(self._detach)
+
+    def _detach(self) -> None:
         links, self._links = self._links, None
-        if links is None or self.connection.is_closed:
-            return
-        with self.connection.driving():
-            if links.is_usable:
-                links.close()
+        if links is not None and links.is_usable:
+            links.close()
 
     # --- for windows ----------------------------------------------------------------------------------------------------
 
@@ -227,7 +226,7 @@ class Channel:
         if engine is not None:
             engine.step(wait)
         elif self._waiting and not self._ready:
-            connection.timing.sleep(wait)
+            connection.pause(wait)
         connection.check_open()
         if links is not None:
             links.expire()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,13 +53,14 @@ class NamespaceConnection:
         self._engine: Engine | None = None
         self._cbs: RequestLinks | None = None
         self._authorizations: dict[str, _Authorization] = {}
-        self._closed = False
+        self._postponed: deque[Callable[[], None]] = deque()
+        self._closed = threading.Event()
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._depth = 0
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open" if self.engine is not None else "not open"
+        state = "closed" if self.is_closed else "open" if self.engine is not None else "not open"
         return f"NamespaceConnection({self.endpoint.host}:{self.endpoint.actual_port}, {state})"
 
     @property
@@ -68,7 +70,7 @@ class NamespaceConnection:
 
     @property
     def is_closed(self) -> bool:
-        return self._closed
+        return self._closed.is_set()
 
     # --- who drives -----------------------------------------------------------------------------------------------------
 
@@ -84,6 +86,7 @@ class NamespaceConnection:
             try:
                 yield
                 if self._depth == 1 and self._engine is not None:
+                    self._do_postponed()
                     self._engine.flush()
             except SbMgmtError:
                 raise
@@ -97,19 +100,42 @@ class NamespaceConnection:
                 if self._depth == 0:
                     self.clock.leave()
 
+    def when_idle(self, action: Callable[[], None]) -> None:
+        """Do something that waits for nobody: now, or, if another thread drives, by that one when it is done."""
+        self._leave_parent()
+        self._postponed.append(action)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._do_postponed()
+                if self._engine is not None:
+                    self._engine.flush()
+            finally:
+                self._lock.release()
+
+    def _do_postponed(self) -> None:
+        while self._postponed:
+            self._postponed.popleft()()
+
     def _leave_parent(self) -> None:
         if self._process == os.getpid():
             return
         # A thread of the parent may have held the lock when the process was forked; nobody here will release it.
         self._lock = threading.RLock()
+        closed, self._closed = self._closed.is_set(), threading.Event()
+        if closed:
+            self._closed.set()
         self._depth = 0
         self._process = os.getpid()
         if self._engine is not None:
             self._engine.abandon()
 
     def check_open(self) -> None:
-        if self._closed:
+        if self.is_closed:
             raise ClosedError(f"the client of {self.endpoint.host} was closed")
+
+    def pause(self, seconds: float) -> None:
+        """Wait before trying again, but not longer than the client is open."""
+        self.timing.sleep(seconds, self._closed)
 
     def deadline(self, name: str, seconds: float) -> Deadline:
         return Deadline(name, seconds, self.clock)
@@ -125,8 +151,11 @@ class NamespaceConnection:
         settings, timing = self.settings, self.timing
         stream = self.endpoint.open(timing.deadline("connect", settings.connect_timeout_s))
         engine = Engine(stream, self.endpoint.host, settings.idle_timeout_s, timing.clock)
-        # Before it is open, so that closing the client from another thread finds it.
+        # Before it is open, so that closing the client from another thread finds it; one that was quicker is found here.
         self._engine = engine
+        if self.is_closed:
+            engine.fail(ConnectionLostError("the client was closed", may_have_taken_effect=False))
+        self.check_open()
         engine.open(SaslClient(self.endpoint.host, self._policy()), timing.deadline("open", settings.open_timeout_s))
         return engine
 
@@ -228,7 +257,7 @@ class NamespaceConnection:
     def close(self) -> None:
         """Prompt, whatever the peer or another thread does. Closing twice is closing once."""
         self._leave_parent()
-        self._closed = True
+        self._closed.set()
         deadline = self.timing.deadline("close", self.settings.close_timeout_s)
         if not self._lock.acquire(timeout=0):
             # Another thread waits for an answer: it finds the connection ended, and us closed.

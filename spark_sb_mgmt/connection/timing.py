@@ -7,6 +7,7 @@ can decide all of it.
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,13 +15,18 @@ from dataclasses import dataclass, field
 from spark_sb_mgmt.errors import DeadlineExceededError
 
 
+def _sleep(seconds: float, ended: threading.Event) -> None:
+    ended.wait(seconds)
+
+
 @dataclass(frozen=True)
 class Timing:
-    """`clock` counts seconds and never goes back; `now` is seconds since the Unix epoch, which is what tokens are dated in."""
+    """`clock` counts seconds and never goes back; `now` is seconds since the Unix epoch, which is what tokens are dated in; `sleep` takes
+    the seconds and what ends it before they are over."""
 
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float, threading.Event], None] = _sleep
     random: Callable[[], float] = field(default=random.random)
 
     def deadline(self, name: str, seconds: float) -> Deadline:

@@ -15,8 +15,10 @@ import pytest
 
 from spark_sb_mgmt.amqp.types import Array, Int, Map
 from spark_sb_mgmt.client import EntityClient, ManagementClient, ScheduledMessage
+from spark_sb_mgmt.connection.endpoint import Endpoint
 from spark_sb_mgmt.connection.retry import RetryPolicy
-from spark_sb_mgmt.connection.timing import Timing
+from spark_sb_mgmt.connection.streams import ByteStream
+from spark_sb_mgmt.connection.timing import Deadline, Timing
 from spark_sb_mgmt.errors import (
     AuthenticationError,
     ClosedError,
@@ -447,6 +449,85 @@ def test_closing_from_another_thread_ends_a_request_in_flight(use: Callable[[Ent
     assert [type(problem) for problem in caught] == [error]
 
 
+def test_closing_an_entity_while_another_thread_waits_waits_for_nobody_and_takes_nothing_from_it() -> None:
+    held: list[Asked] = []
+    found: list[int] = []
+    with ScriptedPeer(held.append) as peer, peer.client(server_timeout_ms=60_000) as client:
+        orders, other = client.entity("orders"), client.entity("other")
+        thread = threading.Thread(target=lambda: found.append(orders.peek_message(5)[0].sequence_number))
+        thread.start()
+        peer.wait_for_requests(1)
+        # Of the one that is waited for, and of one on the same connection.
+        orders.close()
+        other.close()
+        assert thread.is_alive()
+        peer.do(lambda: answer(held[0]))
+        thread.join(10)
+        assert found == [5]
+        with pytest.raises(ClosedError):
+            orders.peek_message()
+
+
+def test_closing_ends_the_wait_before_the_next_attempt() -> None:
+    caught: list[BaseException] = []
+    waits = RetryPolicy(max_retries=3, base_delay_s=600.0, max_delay_s=600.0)
+    waiting = threading.Event()
+
+    def sleep(seconds: float, ended: threading.Event) -> None:
+        waiting.set()
+        ended.wait(seconds)
+
+    def run() -> None:
+        try:
+            client.entity("orders").peek_message()
+        except BaseException as problem:
+            caught.append(problem)
+
+    timing = Timing(sleep=sleep, random=lambda: 1.0)
+    with ScriptedPeer(Asked.drop) as peer, peer.client(retry=waits, timing=timing) as client:
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert waiting.wait(10)
+        client.close()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert [type(problem) for problem in caught] == [ClosedError]
+
+
+def test_closing_while_another_thread_connects_leaves_nothing_open() -> None:
+    """The thread finds the client closed when its connection has come about, and ends it."""
+    caught: list[BaseException] = []
+    connecting, closed = threading.Event(), threading.Event()
+
+    class Slow(Endpoint):
+        def open(self, deadline: Deadline) -> ByteStream:
+            connecting.set()
+            assert closed.wait(10)
+            streams.append(super().open(deadline))
+            return streams[0]
+
+    def run() -> None:
+        try:
+            client.entity("orders").peek_message()
+        except BaseException as problem:
+            caught.append(problem)
+
+    streams: list[ByteStream] = []
+    with ScriptedPeer(answer) as peer, peer.client(close_timeout_s=0.05) as client:
+        endpoint = client._connection.endpoint
+        client._connection.endpoint = Slow(endpoint.host, endpoint.port, endpoint.settings, endpoint.use_development_emulator)
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert connecting.wait(10)
+        client.close()
+        closed.set()
+        thread.join(10)
+        assert not thread.is_alive()
+        (stream,) = streams
+        assert stream._socket.fileno() == -1  # type: ignore[attr-defined]
+    assert [type(problem) for problem in caught] == [ClosedError]
+
+
 def test_threads_take_turns() -> None:
     with ScriptedPeer(answer) as peer, peer.client() as client:
         seen: list[int] = []
@@ -490,7 +571,7 @@ def test_a_forked_process_has_a_connection_of_its_own_and_leaves_the_parents_alo
 
 
 def test_an_interrupt_leaves_a_client_that_can_be_used() -> None:
-    def interrupted(seconds: float) -> None:
+    def interrupted(seconds: float, ended: threading.Event) -> None:
         raise KeyboardInterrupt
 
     # The connection is lost: the client waits before it tries again, and is interrupted in that wait.
