@@ -86,7 +86,11 @@ def _ask(sock: socket.socket, proxy: Proxy, target: str, deadline: Deadline) -> 
             sock.settimeout(deadline.remaining or 0.001)
             # One byte at a time past the headers would be the far end's; a proxy sends nothing of its own after its answer, and the
             # far end speaks second in TLS, so there is nothing to lose in reading more.
-            protocol.receive_data(sock.recv(4096))
+            data = sock.recv(4096)
+            if not data:
+                # h11 would call that a breach of the protocol; it is a connection that broke.
+                raise ConnectionFailedError(f"{where} closed the connection without an answer")
+            protocol.receive_data(data)
         elif isinstance(event, h11.Response):
             if not 200 <= event.status_code < 300:
                 reason = event.reason.decode("latin-1")[:100]
@@ -94,5 +98,3 @@ def _ask(sock: socket.socket, proxy: Proxy, target: str, deadline: Deadline) -> 
                     f"{where} does not connect to {target}: {event.status_code} {reason}", retryable=event.status_code >= 500
                 )
             return
-        elif isinstance(event, h11.ConnectionClosed):
-            raise ConnectionFailedError(f"{where} closed the connection without an answer")

@@ -149,7 +149,12 @@ class NamespaceConnection:
         self._authorizations.clear()
         self._cbs = None
         settings, timing = self.settings, self.timing
-        stream = self.endpoint.open(timing.deadline("connect", settings.connect_timeout_s))
+        try:
+            stream = self.endpoint.open(timing.deadline("connect", settings.connect_timeout_s))
+        except SbMgmtError as problem:
+            # Also where the peer broke a protocol: nothing of anybody's was sent yet.
+            problem.may_have_taken_effect = False
+            raise
         engine = Engine(stream, self.endpoint.host, settings.idle_timeout_s, timing.clock)
         # Before it is open, so that closing the client from another thread finds it; one that was quicker is found here.
         self._engine = engine
