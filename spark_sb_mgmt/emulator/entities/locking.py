@@ -188,17 +188,26 @@ class LockingEntity(Entity):
 
     # Receiving
 
-    def receive(self, holder: Holder, message_count: int, *, delete: bool = False, session_id: str | None = None) -> list[StoredMessage]:
+    def receive(
+        self,
+        holder: Holder,
+        message_count: int,
+        *,
+        max_bytes: int | None = None,
+        delete: bool = False,
+        session_id: str | None = None,
+    ) -> list[StoredMessage]:
         """Up to `message_count` messages in order, each locked for `holder` (`lock_token`, `locked_until`), or removed if `delete`.
 
-        Fewer, or none, is no error: `MessagesAvailable` tells when to ask again. On a session entity `holder` must have accepted
-        `session_id`.
+        With `max_bytes` the message that reaches it is the last. Fewer, or none, is no error: `MessagesAvailable` tells when to ask
+        again. On a session entity `holder` must have accepted `session_id`.
         """
         now = self.catch_up()
         self.check_receive()
         session = self._held_session(session_id, holder)
         received: list[StoredMessage] = []
-        while len(received) < message_count:
+        taken = 0
+        while len(received) < message_count and (max_bytes is None or taken < max_bytes):
             message = self._next_ready() if session is None else session.pop_ready()
             if message is None:
                 break
@@ -207,6 +216,7 @@ class LockingEntity(Entity):
             else:
                 self._lock(message, holder, now, session)
             received.append(message)
+            taken += message.size
         return received
 
     def check_receive(self) -> None:

@@ -28,7 +28,7 @@ MAX_FRAME_SIZE: Final = 65536
 # Bytes handed to the stream at a time.
 _OUTPUT_CHUNK: Final = 256 * 1024
 # More than this in the engine's buffers, and nothing more is produced for this session until the peer has read some.
-HIGH_WATER: Final = 4 * 1024 * 1024
+HIGH_WATER: Final = 1024 * 1024
 # A client has so long to say who it is.
 SASL_PATIENCE_S: Final = 60.0
 _log = logging.getLogger(__name__)

@@ -56,8 +56,9 @@ MAX_MESSAGE_BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
 # .NET's ticks: 100 ns each, since the year 1.
 _EPOCH_TICKS: Final = 621_355_968_000_000_000
 _TICKS_PER_MILLISECOND: Final = 10_000
-# Taken from the queue at a time, so that no receiver with much credit holds up the others.
+# Taken from the queue at a time, so that no receiver with much credit holds up the others, nor is given much more than it reads.
 _DELIVERIES: Final = 100
+_DELIVERY_BYTES: Final = 1024 * 1024
 
 
 class SenderLink(IncomingLink):
@@ -134,6 +135,7 @@ class ReceiverLink(Link):
                 messages = self.queue.receive(
                     self,
                     min(self.link.credit, _DELIVERIES),
+                    max_bytes=_DELIVERY_BYTES,
                     delete=self._delete,
                     session_id=None if self.session is None else self.session.session_id,
                 )

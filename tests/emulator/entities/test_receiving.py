@@ -32,6 +32,14 @@ def test_messages_are_received_in_the_order_in_which_they_were_sent() -> None:
     assert broker.q.receive("link", 2) == []
 
 
+def test_the_message_that_reaches_the_byte_limit_is_the_last() -> None:
+    broker = Broker()
+    broker.send("a" * 1000, "b" * 1000, "c" * 1000)
+    assert [text[0] for text in bodies(broker.q.receive("link", 10, max_bytes=1500))] == ["a", "b"]
+    # One always, or it would never come.
+    assert [text[0] for text in bodies(broker.q.receive("link", 10, max_bytes=1))] == ["c"]
+
+
 def test_a_batch_is_taken_as_a_whole_or_not_at_all() -> None:
     broker = Broker(max_message_size=1000)
     with pytest.raises(ServiceBusFault) as caught:

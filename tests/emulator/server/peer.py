@@ -186,9 +186,10 @@ class Peer:
             held = isinstance(self.sock, ssl.SSLSocket) and self.sock.pending()
             if not held and not select.select([self.sock], [], [], min(left, 0.05 if heartbeats else left))[0]:
                 continue
-            self._receive()
+            self.receive_bytes()
 
-    def _receive(self) -> None:
+    def receive_bytes(self) -> None:
+        """What the socket has, or is about to have."""
         try:
             data = self.sock.recv(1 << 20)
         except OSError:
@@ -315,13 +316,19 @@ class Peer:
         received: list[Received] = []
 
         def enough() -> bool:
-            while (delivery := link.current) is not None and delivery.readable and not delivery.partial:
-                raw = bytes(link.recv(delivery.pending) or b"")
-                received.append(Received(delivery, tag_of(delivery), decoded(raw)))
-                link.advance()
+            received.extend(self.take(link))
             return len(received) >= count
 
         self.until(enough)
+        return received
+
+    def take(self, link: Any) -> list[Received]:
+        """What has come over a link, without waiting."""
+        received: list[Received] = []
+        while (delivery := link.current) is not None and delivery.readable and not delivery.partial:
+            raw = bytes(link.recv(delivery.pending) or b"")
+            received.append(Received(delivery, tag_of(delivery), decoded(raw)))
+            link.advance()
         return received
 
     def settle(self, received: Received, state: int = Delivery.ACCEPTED, *, transaction: bytes | None = None) -> Outcome:
