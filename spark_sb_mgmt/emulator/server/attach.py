@@ -95,6 +95,8 @@ def _session(connection: AmqpConnection, link: ProtonLink, address: str, queue: 
     if isinstance(asked, Described):
         # Go describes it (wire-facts.md section 3.4).
         asked = asked.value
+    if asked is not None and not isinstance(asked, str):
+        raise ServiceBusFault(400, "amqp:invalid-field", f"A session id is a string, or null for the next session, not {asked!r:.80}.")
     wait = SessionWait(connection, link, address, queue, None if asked is None else str(asked))
     return wait.receiver() or wait
 

@@ -344,7 +344,7 @@ def test_a_lock_that_expires_brings_the_message_to_the_next_receiver_and_its_fir
 # Sessions
 
 
-def session_filter(session_id: str | None, *, described: bool = False) -> dict[Any, Any]:
+def session_filter(session_id: str | int | None, *, described: bool = False) -> dict[Any, Any]:
     value: Any = Described(ulong(0x137000000C), session_id) if described else session_id
     return {SESSION: value}
 
@@ -375,6 +375,11 @@ def test_a_session_is_accepted_by_name_and_the_attach_says_until_when(stopped_cl
 def test_the_next_session_is_whichever_has_messages_and_is_told_in_the_attach(peer: Peer) -> None:
     send_to_session(peer, "s1", b"a")
     assert assigned(peer.receiver("sessions", filters=session_filter(None))) == "s1"
+
+
+def test_a_session_id_that_is_no_string_is_refused(peer: Peer) -> None:
+    with pytest.raises(RefusedError, match="invalid-field"):
+        peer.receiver("sessions", filters=session_filter(1))
 
 
 def test_a_receiver_waits_for_a_session_and_is_attached_when_one_comes(peer: Peer) -> None:
