@@ -18,7 +18,7 @@ from spark_sb_mgmt.connection.namespace import NamespaceConnection
 from spark_sb_mgmt.connection.request_links import Exchange, RequestLinks, own_copy
 from spark_sb_mgmt.connection.retry import final_error, wait_before_retry
 from spark_sb_mgmt.connection.timing import Deadline
-from spark_sb_mgmt.errors import ClosedError, ConnectionLostError, SbMgmtError, TransactionError
+from spark_sb_mgmt.errors import AuthenticationError, ClosedError, ConnectionLostError, SbMgmtError, TransactionError
 from spark_sb_mgmt.operations.envelope import Request, encode_request
 
 T = TypeVar("T")
@@ -134,6 +134,8 @@ class Channel:
                 if self.connection.engine is not None:
                     # What came while nobody listened: a request must not be sent on links that are known to have ended.
                     self.connection.engine.step(0.0)
+                    # Here too: who always finds an answer that has come already never waits for one.
+                    self.connection.renew_tokens()
                 self._collect()
                 self._send_without_waiting()
                 while not enough():
@@ -180,6 +182,8 @@ class Channel:
 
     def _open_links(self) -> RequestLinks:
         if self._links is None or not self._links.is_usable:
+            if self._links is not None and isinstance(self._links.error, AuthenticationError):
+                self.connection.forget_token(self.entity)
             self._links = None
             self._links = self.connection.links(self.entity)
         return self._links

@@ -224,6 +224,10 @@ class NamespaceConnection:
         if error is not None:
             raise unsent(error).about(names.PUT_TOKEN, entity)
 
+    def forget_token(self, entity: str) -> None:
+        """The service finds it wanting: before the entity's links are attached again, a new one is put."""
+        self._authorizations.pop(entity, None)
+
     def renew_tokens(self) -> float | None:
         """Start and finish replacing tokens, without waiting. Seconds until there is more to do, None if nothing is to be expected."""
         if self.engine is None:

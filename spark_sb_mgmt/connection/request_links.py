@@ -20,6 +20,7 @@ from proton import Link as ProtonLink
 from spark_sb_mgmt.connection.engine import Engine
 from spark_sb_mgmt.connection.timing import Deadline
 from spark_sb_mgmt.errors import (
+    AuthenticationError,
     DecodeError,
     RemoteProtocolError,
     RequestTooLargeError,
@@ -174,7 +175,7 @@ class RequestLinks:
         in_flight, self._in_flight = self._in_flight, {}
         self._unsettled.clear()
         for exchange in in_flight.values():
-            exchange.finish(None, own_copy(error))
+            exchange.finish(None, interrupted(error))
         if self.engine.error is None:
             self.close()
 
@@ -254,6 +255,15 @@ def own_copy(error: _Error) -> _Error:
     """One failure that many share becomes each one's own, to say what it is about."""
     mine = copy.copy(error)
     mine.__cause__ = error.__cause__
+    return mine
+
+
+def interrupted(error: _Error) -> _Error:
+    """The same error for a request that was under way when its link ended. Whatever the reason, it may have been carried out before. Where
+    the reason is a right, it was there when the link was attached: a token ended, and a new one may do."""
+    mine = own_copy(error)
+    mine.may_have_taken_effect = True
+    mine.retryable = error.retryable or isinstance(error, AuthenticationError)
     return mine
 
 
