@@ -1,8 +1,7 @@
-"""Every operation over a real connection to the emulator: what it gives, and every error of wire-facts.md section 1.4."""
+"""Every operation over a real connection to the emulator: what it gives, and the errors that it really has."""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -311,54 +310,6 @@ def test_the_number_at_a_time(stopped_clock: Emulator) -> None:
 
 
 # --- errors -------------------------------------------------------------------------------------------------------------
-
-CONDITIONS = [
-    (400, "amqp:not-allowed", errors.ArgumentError, False),
-    (400, "com.microsoft:argument-error", errors.ArgumentError, False),
-    (400, "com.microsoft:argument-out-of-range", errors.ArgumentError, False),
-    (400, "com.microsoft:entity-disabled", errors.EntityDisabledError, False),
-    (401, "amqp:unauthorized-access", errors.AuthenticationError, False),
-    (401, "com.microsoft:auth-failed", errors.AuthenticationError, False),
-    (401, "com.microsoft:publisher-revoked", errors.AuthenticationError, False),
-    (403, "amqp:resource-limit-exceeded", errors.QuotaExceededError, False),
-    (403, "amqp:link:message-size-exceeded", errors.MessageSizeExceededError, False),
-    (404, "amqp:not-found", errors.EntityNotFoundError, False),
-    (404, "com.microsoft:message-not-found", errors.MessageNotFoundError, False),
-    (408, "com.microsoft:timeout", errors.OperationTimeoutError, True),
-    (409, "com.microsoft:entity-already-exists", errors.EntityAlreadyExistsError, False),
-    (410, "com.microsoft:message-lock-lost", errors.MessageLockLostError, False),
-    (410, "com.microsoft:session-lock-lost", errors.SessionLockLostError, False),
-    (410, "com.microsoft:session-cannot-be-locked", errors.SessionCannotBeLockedError, False),
-    (410, "com.microsoft:store-lock-lost", errors.ServiceBusError, False),
-    (410, "com.microsoft:partition-not-owned", errors.ServiceBusError, False),
-    (410, "amqp:link:stolen", errors.ServiceBusError, False),
-    (500, "com.microsoft:no-matching-subscription", errors.ServiceBusError, False),
-    (500, "amqp:internal-error", errors.ServiceBusError, True),
-    (501, "amqp:not-implemented", errors.NotSupportedError, False),
-    (503, "com.microsoft:server-busy", errors.ServerBusyError, True),
-]
-
-
-@pytest.mark.parametrize(("status", "condition", "kind", "retryable"), CONDITIONS)
-def test_every_condition_is_its_error(emulator: Emulator, status: int, condition: str, kind: type[SbMgmtError], retryable: bool) -> None:
-    emulator.faults.add(Fault("fail", operation="renew-lock", status=status, condition=condition, count=None))
-    with ManagementClient.from_connection_string(emulator.connection_string, max_retries=0) as client:
-        with pytest.raises(SbMgmtError) as caught:
-            client.entity("orders").renew_lock([uuid4()])
-        error = pickle.loads(pickle.dumps(caught.value))
-    assert type(error) is kind
-    assert (error.status, error.condition, error.retryable) == (status, condition, retryable)
-    assert (error.operation, error.entity) == ("renew-lock", "orders")
-    assert emulator.requests["renew-lock"] == 1
-
-
-@pytest.mark.parametrize(("status", "condition", "kind", "retryable"), [row for row in CONDITIONS if row[3]])
-def test_what_is_transient_is_tried_again(
-    orders: EntityClient, emulator: Emulator, status: int, condition: str, kind: type[SbMgmtError], retryable: bool
-) -> None:
-    emulator.faults.add(Fault("fail", operation="peek-message", status=status, condition=condition, count=3))
-    assert len(orders.peek_message()) == 0
-    assert emulator.requests["peek-message"] == 4
 
 
 def test_errors_that_the_service_really_has(client: ManagementClient, orders: EntityClient, sdk: Sdk, emulator: Emulator) -> None:
