@@ -10,12 +10,13 @@ import pytest
 from spark_sb_mgmt.client import ManagementClient, ScheduledMessage
 from spark_sb_mgmt.emulator import Emulator
 
-COUNT = 3_000
+# More than the batch that a reader hands over at once.
+COUNT = 6_000
 
 
 @pytest.fixture(scope="session")
 def emulator() -> Iterator[Emulator]:
-    """Queue `orders` has 3,000 messages, scheduled: they stand to be peeked as any others do."""
+    """Queue `orders` has so many messages, scheduled: they stand to be peeked as any others do."""
     tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
     with Emulator.start({"UserConfig": {"Namespaces": [{"Name": "tests", "Queues": [{"Name": "orders"}]}]}}) as running:
         with ManagementClient.from_connection_string(running.connection_string) as client, client.entity("orders") as orders:

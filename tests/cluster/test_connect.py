@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spark_sb_mgmt.emulator import Emulator
+from tests.cluster.conftest import COUNT
 from tests.cluster.shipping import package_zip, run_driver
 
 DRIVER = """
@@ -40,4 +41,4 @@ spark.stop()
 
 def test_a_queue_is_read_over_spark_connect(emulator: Emulator, tmp_path: Path) -> None:
     given = {"zip": str(package_zip(tmp_path)), "connection_string": emulator.connection_string}
-    assert run_driver(DRIVER, given, tmp_path) == {"connect": True, "found": [3_000, 3_000, 3_000], "first": "body 0", "refused": True}
+    assert run_driver(DRIVER, given, tmp_path) == {"connect": True, "found": [COUNT] * 3, "first": "body 0", "refused": True}

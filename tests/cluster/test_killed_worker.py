@@ -100,8 +100,8 @@ def given(emulator: Emulator, asked: int, fault: Fault, **options: str) -> dict[
 
 def test_a_peek_that_was_killed_is_read_again_and_every_message_is_one_row(emulator: Emulator, tmp_path: Path) -> None:
     """Most of its rows were handed to Spark already, which forgets them."""
-    fault = Fault("lose-reply", operation="peek-message", skip=25)
-    done = finished_driver(DRIVER, given(emulator, 30, fault, pageSize="100"), tmp_path)
+    fault = Fault("lose-reply", operation="peek-message", skip=50)
+    done = finished_driver(DRIVER, given(emulator, COUNT // 100, fault, pageSize="100"), tmp_path)
     assert last_line(done) == {"numbers": list(range(1, COUNT + 1)), "killed": 1}
 
 
