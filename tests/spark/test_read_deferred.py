@@ -81,6 +81,15 @@ def test_deleted_messages_are_gone(read: Read, deferring: Callable[..., tuple[st
         receive(read, queue, sequenceNumbers="1-10", receiveMode="receiveAndDelete").collect()
 
 
+def test_taking_for_good_warns_what_a_second_evaluation_does(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
+    given = {"connectionString": emulator.connection_string, "queue": "orders", "operation": "receive-by-sequence-number"}
+    for mode, warnings in (("peekLock", 0), ("receiveAndDelete", 1)):
+        options = read_options({**given, "sequenceNumbers": "1", "receiveMode": mode}, {})
+        assert isinstance(options, ReceiveOptions)
+        DeferredReader(options, read_columns(read_schema(options.operation), options.operation)).partitions()
+        assert caplog.text.count("every evaluation of this DataFrame removes messages from orders for good") == warnings
+
+
 def test_missing_fail_is_told_with_numbers_and_leaves_no_lock(
     read: Read, deferring: Callable[..., tuple[str, list[int]]], emulator: Emulator
 ) -> None:
@@ -185,6 +194,17 @@ def test_locks_of_a_killed_attempt_are_waited_for_with_a_word_about_it(
         late = DeferredMessages(entity, page_size=4, was_killed=True, patience=patience)
         assert list(late.receive([(2, 3)])) == []
         assert (late.not_received, clock.now >= 60) == ({2: Status.LOCKED}, True)
+
+
+def test_listed_numbers_of_several_partition_ids(read: Read, deferring: Callable[..., tuple[str, list[int]]]) -> None:
+    """The service refuses a request that mixes them."""
+    queue, deferred = deferring(30, kind="partitioned")
+    assert len({number >> 48 for number in deferred}) > 1
+    missing = [deferred[0] - 1, deferred[-1] + 1]
+    listed = ",".join(map(str, sorted([*deferred, *missing])))
+    df = receive(read, queue, sequenceNumbers=listed, pageSize=7, numPartitions=2, onMissing="report")
+    status = {row.sequence_number: row.status for row in df.collect()}
+    assert status == {**dict.fromkeys(deferred, "received"), **dict.fromkeys(missing, "missing")}
 
 
 def test_deferred_messages_of_a_session(read: Read, deferring: Callable[..., tuple[str, list[int]]]) -> None:

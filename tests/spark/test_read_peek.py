@@ -270,6 +270,16 @@ def test_faults_on_the_way_change_nothing(read: Read, sdk: ServiceBusClient, new
         emulator.faults.remove(key)
 
 
+def test_workers_keep_their_connections_between_tasks_and_actions(read: Read, mixed: str, emulator: Emulator) -> None:
+    df = read(queue=mixed, numPartitions=8, pageSize=10)
+    df.count()
+    before = emulator.connections
+    for _ in range(3):
+        assert df.count() == 100
+    # At most one more, of a second worker that had nothing to do the first time.
+    assert emulator.connections <= before + 1
+
+
 def test_what_the_service_refuses_says_what_to_set(read: Read, new_entity: NewEntity) -> None:
     queue = new_entity("queue")
     with pytest.raises(Exception, match=r"There is no entity 'nowhere' in this namespace: check the name"):

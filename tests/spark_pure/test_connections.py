@@ -87,6 +87,24 @@ def emulator_sees(orders: EntityClient) -> bool:
     return len(orders.peek_message()) == 0
 
 
+def test_a_client_is_opened_as_the_options_say(options: ConnectionOptions) -> None:
+    given = replace(options, transport="amqpWebSocket", server_timeout_ms=7_000, max_retries=2, pipeline_depth=32)
+    with open_client(given) as client:
+        settings = client._connection.settings
+        assert (settings.transport, settings.server_timeout_ms, settings.retry.max_retries, settings.pipeline_depth) == (
+            "amqpWebSocket",
+            7_000,
+            2,
+            32,
+        )
+
+
+def test_a_namespace_with_a_credential_of_entra_id() -> None:
+    named = {"fullyQualifiedNamespace": "shop.servicebus.windows.net", "credential": "default", "queue": "orders"}
+    with open_client(read_options(named, {}).connection) as client:
+        assert client.fully_qualified_namespace == "shop.servicebus.windows.net"
+
+
 def test_no_text_of_them_has_a_secret(emulator: Emulator, options: ConnectionOptions) -> None:
     key = dict(part.partition("=")[::2] for part in emulator.connection_string.split(";") if part)["SharedAccessKey"]
     with open_client(options) as client, client.entity("orders") as orders:
