@@ -141,11 +141,11 @@ def fill(program: Program) -> None:
             assert time.monotonic() < deadline, "the queue does not fill"
 
 
-def transfer_in_frames(number: int, payload: bytes) -> bytes:
+def transfer_in_frames(number: int, payload: bytes, handle: int = 0) -> bytes:
     size = 60_000
     pieces = [payload[at : at + size] for at in range(0, len(payload), size)]
-    first = transfer(number, pieces[0], message_format=BATCH, more=len(pieces) > 1, settled=True)
-    rest = [made(performatives.TransferFrame, handle=0, more=piece is not pieces[-1], payload=piece) for piece in pieces[1:]]
+    first = transfer(number, pieces[0], message_format=BATCH, handle=handle, more=len(pieces) > 1, settled=True)
+    rest = [made(performatives.TransferFrame, handle=handle, more=piece is not pieces[-1], payload=piece) for piece in pieces[1:]]
     return first + b"".join(map(frame, rest))
 
 
