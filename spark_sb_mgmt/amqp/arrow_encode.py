@@ -94,14 +94,16 @@ def encode_messages(
     now_ms: int,
     scheduled_enqueue_time_ms: int | None = None,
     property_columns: Sequence[str] = (),
+    stamps: tuple[str, Sequence[str]] | None = None,
 ) -> EncodedMessages:
-    """Every row of `batch` as an encoded message; `scheduled_enqueue_time_ms` serves rows that have no time of their own."""
+    """Every row of `batch` as an encoded message; `scheduled_enqueue_time_ms` serves rows that have no time of their own. `stamps`: a
+    message annotation that each message gets whatever the row says, its key and a value for every row."""
     _check_columns(batch.schema, property_columns)
     columns = {name: batch.column(name) for name in batch.schema.names if batch.column(name).null_count < batch.num_rows}
     schedule = _schedule(columns, batch, scheduled_enqueue_time_ms)
     if "amqp_message" in columns:
-        return _resend(columns["amqp_message"], schedule)
-    return _Rows(columns, batch.num_rows, schedule, now_ms, property_columns).encode()
+        return _resend(columns["amqp_message"], schedule, stamps)
+    return _Rows(columns, batch.num_rows, schedule, now_ms, property_columns, stamps).encode()
 
 
 def _check_columns(schema: pa.Schema, property_columns: Sequence[str]) -> None:
@@ -147,26 +149,34 @@ def _schedule(columns: dict[str, pa.Array], batch: pa.RecordBatch, default: int 
     return times
 
 
-def _resend(column: pa.Array, schedule: list[int | None]) -> EncodedMessages:
+_Stamps = tuple[str, Sequence[str]] | None
+
+
+def _resend(column: pa.Array, schedule: list[int | None], stamps: _Stamps) -> EncodedMessages:
     result = EncodedMessages([], [], [], [], [])
     for row, (wire, time) in enumerate(zip(column.to_pylist(), schedule, strict=True)):
         if wire is None:
             raise EncodeError("amqp_message is null: there is nothing to send", row=row)
         try:
-            message = _without_broker_fields(m.decode_message(wire), time)
+            message = _without_broker_fields(m.decode_message(wire), time, _stamp(stamps, row))
         except DecodeError as problem:
             raise EncodeError(f"amqp_message is no encoded AMQP message: {problem}", row=row) from None
         _add(result, message, m.encode_message(message))
     return result
 
 
-def _without_broker_fields(message: Message, time: int | None) -> Message:
+def _stamp(stamps: _Stamps, row: int) -> list[tuple[str, Value]]:
+    return [] if stamps is None else [(stamps[0], stamps[1][row])]
+
+
+def _without_broker_fields(message: Message, time: int | None, stamp: list[tuple[str, Value]]) -> Message:
     header, delivery = message.header, message.delivery_annotations
+    own: list[tuple[str, Value]] = [] if time is None else [(SCHEDULED, Timestamp(time))]
     return replace(
         message,
         header=None if header is None else replace(header, delivery_count=None, first_acquirer=None),
         delivery_annotations=None if delivery is None else _dropped(delivery, {"x-opt-lock-token"}),
-        message_annotations=_annotations(message.message_annotations, [] if time is None else [(SCHEDULED, Timestamp(time))]),
+        message_annotations=_annotations(message.message_annotations, [*own, *stamp]),
     )
 
 
@@ -217,13 +227,20 @@ class _Rows:
     """The rows of one batch, column by column as far as that goes: each column is encoded on its own, then rows are joined."""
 
     def __init__(
-        self, columns: dict[str, pa.Array], count: int, schedule: list[int | None], now_ms: int, property_columns: Sequence[str]
+        self,
+        columns: dict[str, pa.Array],
+        count: int,
+        schedule: list[int | None],
+        now_ms: int,
+        property_columns: Sequence[str],
+        stamps: _Stamps,
     ) -> None:
         self.columns = columns
         self.count = count
         self.schedule = schedule
         self.now_ms = now_ms
         self.property_columns = [name for name in property_columns if name in columns]
+        self.stamps = stamps
 
     def encode(self) -> EncodedMessages:
         plain = [name for name in _TYPED_SECTIONS if name in self.columns]
@@ -253,6 +270,8 @@ class _Rows:
     def _plain_annotations(self, texts: dict[str, list[str | None]]) -> list[bytes]:
         columns = [_keyed(Symbol(key), _encoded(name, texts[name])) for name, key in _ANNOTATION_OF.items() if name in texts]
         columns.append(_keyed(Symbol(SCHEDULED), [None if time is None else encode_value(Timestamp(time)) for time in self.schedule]))
+        if self.stamps is not None:
+            columns.append(_keyed(Symbol(self.stamps[0]), [encode_value(stamp) for stamp in self.stamps[1]]))
         return _map_sections(m.MESSAGE_ANNOTATIONS, columns, self.count)
 
     def _plain_properties(self, texts: dict[str, list[str | None]]) -> list[bytes]:
@@ -310,7 +329,7 @@ class _Rows:
         for row, body in enumerate(self._bodies()):
             values = {name: column[row] for name, column in lists.items()}
             try:
-                message = self._message(values, self.schedule[row], body)
+                message = self._message(values, row, body)
                 wire = m.encode_message(self._with_own(message, {name: column[row] for name, column in own.items()}))
             except EncodeError as problem:
                 raise problem.at_row(row) from None
@@ -323,7 +342,7 @@ class _Rows:
             return message
         return replace(message, application_properties=Map([*(message.application_properties or ()), *present]))
 
-    def _message(self, values: dict[str, Any], time: int | None, body: Body | None) -> Message:
+    def _message(self, values: dict[str, Any], row: int, body: Body | None) -> Message:
         header = _section("header", lambda: fields_from_typed(Header, _entries(values.get("header"))))
         properties = _section("properties", lambda: fields_from_typed(Properties, _entries(values.get("properties"))))
         maps = {
@@ -350,7 +369,7 @@ class _Rows:
             body=body,
             footer=maps["footer"],
         )
-        return _without_broker_fields(message, time)
+        return _without_broker_fields(message, self.schedule[row], _stamp(self.stamps, row))
 
     def _bodies(self) -> list[Body | None]:
         values = self.columns["body"].to_pylist() if "body" in self.columns else [None] * self.count

@@ -19,13 +19,16 @@ import numpy as np
 import pyarrow as pa
 
 from spark_sb_mgmt.client import EntityClient
+from spark_sb_mgmt.client.peeking import SCHEDULED
 from spark_sb_mgmt.connection.channel import Outcome
 from spark_sb_mgmt.connection.planning import PARTITION_SHIFT
 from spark_sb_mgmt.errors import MessageNotFoundError, SbMgmtError
 from spark_sb_mgmt.operations.schedule import cancel_scheduled_message
 from spark_sb_mgmt.spark import option_table as table
-from spark_sb_mgmt.spark.number_runs import Runs, runs_of, scheduled_in
+from spark_sb_mgmt.spark.message_batches import Wanted, message_batches
+from spark_sb_mgmt.spark.number_runs import Runs, numbers_in, runs_of
 from spark_sb_mgmt.spark.option_objects import BatchedWriteOptions
+from spark_sb_mgmt.spark.task_run import TaskRun
 from spark_sb_mgmt.spark.write_operation import FAILED, UNKNOWN, Receipt, Result, Step, TaskAttempt, WriteOperation, WriteTask
 from spark_sb_mgmt.spark.write_rows import RowProblem, row_problems
 
@@ -33,6 +36,9 @@ from spark_sb_mgmt.spark.write_rows import RowProblem, row_problems
 _MOST_LOST: Final = 5
 # Up to so many runs of neighbours a look at all of them costs less than halving.
 _MOST_RUNS: Final = 32
+_PAGE: Final = 250
+# Numbers of one request that undoes.
+_AT_ONCE: Final = 1_000
 
 
 class CancelScheduled(WriteOperation):
@@ -106,8 +112,17 @@ class CancelTask(WriteTask):
             yield Receipt(rows, FAILED, error.status, error.condition, text)
 
 
+def cancel_runs(entity: EntityClient, runs: Runs) -> None:
+    """Cancel all that is scheduled at these numbers; what is not there is passed over."""
+    batches = (pa.RecordBatch.from_pydict({"sequence_number": numbers}) for numbers in numbers_in(runs, _AT_ONCE))
+    # As a repeated attempt: that something is gone already is what is wanted.
+    TaskRun(CancelTask(entity, TaskAttempt(number=1), _AT_ONCE), entity).run(batches)
+
+
 def _scheduled(entity: EntityClient, runs: Runs) -> list[int]:
-    return [number for batch in scheduled_in(entity, runs) for number in batch.column(0).to_pylist()]
+    pages = entity.peek_ranges(runs, min(_PAGE, max(end - start for start, end in runs)))
+    batches = message_batches(pages, ["sequence_number"], entity.path, Wanted(states=(SCHEDULED,)))
+    return [number for batch in batches for number in batch.column(0).to_pylist()]
 
 
 def _step(rows: pa.RecordBatch) -> Step[Any]:

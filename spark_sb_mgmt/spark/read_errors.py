@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from spark_sb_mgmt.errors import ArgumentError, AuthenticationError, EntityNotFoundError, SbMgmtError
-from spark_sb_mgmt.spark.option_table import CANCEL, SCHEDULE, SESSIONS
+from spark_sb_mgmt.spark.option_table import CANCEL, EVERY_OPERATION, SCHEDULE, SESSIONS
 
 
 @contextmanager
@@ -32,8 +32,10 @@ def _hint(error: SbMgmtError, operation: str, entity: str, session_id: str | Non
         )
     if isinstance(error, AuthenticationError):
         # Rules over AMQP need no right to manage.
-        right = "Send" if operation in (SCHEDULE, CANCEL) else "Listen"
-        return f"{operation} on {entity!r} needs the right {right} there: check the key's name and value, and the rights of its policy"
+        # A write looks at what it did, too.
+        asked = error.operation if error.operation in EVERY_OPERATION else operation
+        right = "Send" if asked in (SCHEDULE, CANCEL) else "Listen"
+        return f"{asked} on {entity!r} needs the right {right} there: check the key's name and value, and the rights of its policy"
     if isinstance(error, ArgumentError) and session_id is not None:
         return f"If {entity!r} has no sessions, leave option sessionId out: it is for queues and subscriptions that require sessions"
     if isinstance(error, ArgumentError) and operation == SESSIONS:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from spark_sb_mgmt.client import EntityClient
 from spark_sb_mgmt.connection.channel import Outcome
-from spark_sb_mgmt.errors import SbMgmtError
+from spark_sb_mgmt.errors import SbMgmtError, TransactionError, TransportError
 from spark_sb_mgmt.operations.envelope import Request
 from spark_sb_mgmt.spark.option_objects import WriteOptions
 from spark_sb_mgmt.spark.receipts import ReceiptsWriter
@@ -41,15 +41,18 @@ class Failures:
 
 
 class TaskRun:
-    """One attempt. `rows` were done with, `failures` are those among them that count as such."""
+    """One attempt. `rows` were done with, `failures` are those among them that count as such. Without options, as with their defaults."""
 
-    def __init__(self, task: WriteTask, entity: EntityClient, options: WriteOptions, receipts: ReceiptsWriter | None = None) -> None:
+    def __init__(
+        self, task: WriteTask, entity: EntityClient, options: WriteOptions | None = None, receipts: ReceiptsWriter | None = None
+    ) -> None:
         self._task = task
         self._entity = entity
         self._receipts = receipts
-        self._row_key = options.row_key
-        self._fails = options.on_error == "fail"
+        self._row_key = None if options is None else options.row_key
+        self._fails = options is None or options.on_error == "fail"
         self._transactional = bool(getattr(options, "transactional", False))
+        self._most_retries = 0 if options is None else options.connection.max_retries
         self._given = 0
         self._again: deque[Step[Any]] = deque()
         self._stopped = False
@@ -128,11 +131,17 @@ class TaskRun:
                 yield result
 
     def _in_transaction(self, request: Request[Any]) -> Outcome[Any]:
-        try:
-            with self._entity.transaction() as transaction:
-                return transaction.call(request)
-        except SbMgmtError as problem:
-            return problem
+        """A request in a transaction of its own, in another one if it was lost with its connection: the service rolled it back then."""
+        attempts = 0
+        while True:
+            try:
+                with self._entity.transaction() as transaction:
+                    return transaction.call(request)
+            except SbMgmtError as problem:
+                attempts += 1
+                rolled_back = isinstance(problem, (TransactionError, TransportError)) and not problem.may_have_taken_effect
+                if not rolled_back or attempts > self._most_retries:
+                    return problem
 
     def _take(self, results: Iterable[Result]) -> None:
         for result in results:

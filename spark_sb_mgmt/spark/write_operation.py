@@ -83,6 +83,8 @@ class TaskAttempt:
     partition: int = 0
     number: int = 0
     id: int = 0
+    # Whether Spark may run a second attempt beside this one.
+    is_speculative: bool = False
 
     @property
     def is_repeated(self) -> bool:

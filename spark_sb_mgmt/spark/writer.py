@@ -26,13 +26,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_sb_mgmt.client import EntityClient
-from spark_sb_mgmt.errors import InvalidArgumentError, RowsFailedError
+from spark_sb_mgmt.errors import InvalidArgumentError, RowsFailedError, scrub
 from spark_sb_mgmt.spark import option_table as table
 from spark_sb_mgmt.spark.cancel_writer import CancelScheduled
 from spark_sb_mgmt.spark.connections import open_entity
 from spark_sb_mgmt.spark.option_objects import WriteOptions
 from spark_sb_mgmt.spark.read_errors import explained
 from spark_sb_mgmt.spark.receipts import ReceiptsDirectory
+from spark_sb_mgmt.spark.schedule_writer import ScheduleMessages
 from spark_sb_mgmt.spark.task_run import MOST_NAMED, Failures, TaskRun
 from spark_sb_mgmt.spark.write_operation import Job, TaskAttempt, TaskDone, WriteOperation, WriteTask
 from spark_sb_mgmt.spark.write_schema import write_columns
@@ -40,6 +41,7 @@ from spark_sb_mgmt.spark.write_schema import write_columns
 _LOG: Final = logging.getLogger(__name__)
 
 OPERATIONS: Final[dict[str, type[WriteOperation]]] = {
+    table.SCHEDULE: ScheduleMessages,
     table.CANCEL: CancelScheduled,
 }
 
@@ -75,10 +77,10 @@ class ManagementWriter(DataSourceArrowWriter):
             try:
                 running.run(iterator)
             except Exception as problem:
-                _undo_after(task, problem)
+                _undo(task, str(problem))
                 raise
             if running.has_failed:
-                task.undo()
+                _undo(task, running.failures.named[0])
             return TaskMessage(attempt, running.failures, task.done())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -122,7 +124,9 @@ def this_attempt() -> TaskAttempt:
     context = TaskContext.get()
     if context is None:
         return TaskAttempt()
-    return TaskAttempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+    # Spark hands a session's settings, the application's among them, to tasks as local properties.
+    speculative = context.getLocalProperty("spark.speculation") == "true"
+    return TaskAttempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId(), speculative)
 
 
 def job_error(failures: Sequence[Failures], options: WriteOptions) -> RowsFailedError:
@@ -132,9 +136,9 @@ def job_error(failures: Sequence[Failures], options: WriteOptions) -> RowsFailed
     return RowsFailedError(count, named, operation=options.operation, entity=options.entity)
 
 
-def _undo_after(task: WriteTask, problem: Exception) -> None:
+def _undo(task: WriteTask, reason: str) -> None:
     """Why the task fails is what the user is to see; that something is left then is for `abort`, which looks again."""
     try:
         task.undo()
     except Exception as another:
-        _LOG.warning("what this attempt did is not undone yet (%s); it failed by %s", another, problem)
+        _LOG.warning("what this attempt did is not undone yet (%s); it failed by: %s", another, scrub(reason))

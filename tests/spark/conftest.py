@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from itertools import count
@@ -19,12 +20,13 @@ NewEntity = Callable[[str], str]
 Write = Callable[..., None]
 Scheduling = Callable[..., tuple[str, list[int]]]
 
-_EACH = 60
+_EACH = 100
 _KINDS = {
     "queue": {},
     "sessions": {"RequiresSession": True},
     "partitioned": {"EnablePartitioning": True},
     "brief-locks": {"LockDuration": "PT5S"},
+    "duplicates": {"RequiresDuplicateDetection": True},
 }
 
 
@@ -46,14 +48,20 @@ def emulator() -> Iterator[Emulator]:
 
 
 @pytest.fixture(scope="session")
-def _numbers() -> Iterator[int]:
-    return count()
+def _numbers() -> dict[str, Iterator[int]]:
+    return defaultdict(count)
 
 
 @pytest.fixture(scope="session")
-def new_entity(_numbers: Iterator[int]) -> Callable[[str], str]:
-    """The name of an entity of a kind that no test has used: queue, sessions, partitioned, brief-locks or topic."""
-    return lambda kind: f"{kind}-{next(_numbers) % _EACH}"
+def new_entity(_numbers: dict[str, Iterator[int]]) -> Callable[[str], str]:
+    """The name of an entity of a kind that no test has used: queue, sessions, partitioned, brief-locks, duplicates or topic."""
+
+    def name(kind: str) -> str:
+        number = next(_numbers[kind])
+        assert number < _EACH, f"there are {_EACH} of {kind}"
+        return f"{kind}-{number}"
+
+    return name
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,57 @@
+"""The stamp on every message that a job schedules, by which what a lost attempt left behind is found again (DESIGN section 5).
+
+The stamp is the message annotation `x-opt-sbmgmt-stamp`, a string `<job>/<partition>/<attempt>/<row>`: an id that no other job has, the
+partition of the DataFrame, Spark's id of the task attempt, and the row's place in the partition. An annotation, because the service keeps
+those that it does not know (the JavaScript SDK's live tests rely on that), and because consumers do not look at them: application
+properties, which rules and programs do look at, stay what the rows say.
+
+The one rule: a message counts as the job's only if its annotation says so; that the bytes look like it is merely why it is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from spark_sb_mgmt.client import EntityClient
+from spark_sb_mgmt.spark.number_runs import Runs
+from spark_sb_mgmt.spark.write_operation import TaskAttempt
+
+KEY: Final = "x-opt-sbmgmt-stamp"
+_PAGE: Final = 250
+
+
+@dataclass(frozen=True)
+class Stamped:
+    """A message of a job, where it stands."""
+
+    sequence_number: int
+    partition: int
+    attempt: int
+    row: int
+    state: str
+    message_id: str | None
+
+
+def attempt_prefix(job: str, attempt: TaskAttempt) -> str:
+    """How the stamps of an attempt begin."""
+    return f"{job}/{attempt.partition}/{attempt.id}/"
+
+
+def job_prefix(job: str) -> str:
+    return f"{job}/"
+
+
+def stamped(entity: EntityClient, prefix: str, ranges: Runs) -> Iterator[Stamped]:
+    """The messages in these ranges whose stamps begin so, in no order."""
+    wanted = prefix.encode()
+    for page in entity.peek_ranges(ranges, _PAGE):
+        if wanted not in page.response:
+            continue
+        for message in page:
+            annotations = message.message_annotations
+            stamp = None if annotations is None else annotations.get(KEY)
+            if isinstance(stamp, str) and stamp.startswith(prefix):
+                _, partition, attempt, row = stamp.split("/")
+                yield Stamped(message.sequence_number, int(partition), int(attempt), int(row), message.state, message.message_id)
