@@ -128,5 +128,23 @@ def test_installed_wheel_serves_peeks_and_is_found_by_spark_outside_the_checkout
     assert found["rows"] == ["order 0", "order 1", "order 2"]
 
 
+def test_wheel_named_zip_can_be_shipped_to_a_cluster(wheel: Path, clean: Path, tmp_path: Path) -> None:
+    """As the README says: Spark ignores a .whl and puts a .zip on the executors' path. What is compiled does not load from there."""
+    archive = shutil.copy(wheel, tmp_path / "sbmgmt.zip")
+    script = tmp_path / "shipped.py"
+    script.write_text(
+        "import spark_sb_mgmt, pyspark_sbmgmt\n"
+        "from spark_sb_mgmt.amqp.native import native_module\n"
+        "from spark_sb_mgmt.emulator import Emulator\n"
+        "from spark_sb_mgmt.sample import shop\n"
+        "with Emulator.start(shop.CONFIG):\n"
+        "    print(spark_sb_mgmt.__file__, native_module())\n",
+        encoding="utf-8",
+    )
+    # The rule language has a grammar beside its code, which has to be read from within the zip too.
+    said = run([clean / "python", script], tmp_path, PYTHONPATH=str(archive))
+    assert said.split() == [f"{archive}/spark_sb_mgmt/__init__.py", "None"]
+
+
 def test_installed_wheel_brings_its_command(clean: Path, tmp_path: Path) -> None:
     assert "emulator" in run([clean / "sbmgmt", "--help"], tmp_path)
