@@ -95,10 +95,9 @@ class Engine:
             self._push(memoryview(rest))
             self.wait_until(lambda: self.is_open, deadline)
         except SbMgmtError as problem:
-            self.fail(problem)
-            # Nothing of anybody's was sent yet.
-            problem.may_have_taken_effect = False
-            raise
+            error = _not_opened(problem)
+            self.fail(error)
+            raise error from problem.__cause__
 
     def _authenticate(self, sasl: SaslClient, deadline: Deadline) -> bytes:
         output = memoryview(b"")
@@ -298,6 +297,14 @@ class Engine:
         if condition is not None and condition.description == _LOCAL_IDLE_TIMEOUT:
             raise ConnectionLostError(f"nothing came from {self._host} for too long", may_have_taken_effect=True)
         raise RemoteProtocolError(f"what {self._host} sends is not AMQP 1.0 ({said})")
+
+
+def _not_opened(error: SbMgmtError) -> SbMgmtError:
+    """The same error for a connection that did not come about; nothing of anybody's was sent on it."""
+    if isinstance(error, ConnectionLostError):
+        return ConnectionFailedError(*error.args, condition=error.condition, description=error.description, retryable=error.retryable)
+    error.may_have_taken_effect = False
+    return error
 
 
 def _ended(condition: Any, what: str) -> SbMgmtError:
