@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import socket
 from dataclasses import dataclass, field
+from http.client import responses
 from typing import Final
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
@@ -79,8 +80,9 @@ def _ask(sock: socket.socket, proxy: Proxy, target: str, deadline: Deadline) -> 
     while True:
         try:
             event = protocol.next_event()
-        except h11.RemoteProtocolError as problem:
-            raise ConnectionFailedError(f"{where} does not speak HTTP: {problem}", retryable=False) from None
+        except h11.RemoteProtocolError:
+            # What it said is not repeated, here and below: it may repeat what we did.
+            raise ConnectionFailedError(f"{where} does not speak HTTP", retryable=False) from None
         if event is h11.NEED_DATA:
             deadline.check()
             sock.settimeout(deadline.remaining or 0.001)
@@ -93,7 +95,7 @@ def _ask(sock: socket.socket, proxy: Proxy, target: str, deadline: Deadline) -> 
             protocol.receive_data(data)
         elif isinstance(event, h11.Response):
             if not 200 <= event.status_code < 300:
-                reason = event.reason.decode("latin-1")[:100]
+                reason = responses.get(event.status_code, "")
                 raise ConnectionFailedError(
                     f"{where} does not connect to {target}: {event.status_code} {reason}", retryable=event.status_code >= 500
                 )
