@@ -52,6 +52,8 @@ def _answer(operation: str, body: dict[str, Any]) -> dict[str, Any]:
         return {"session-state": b"state"}
     if operation == "com.microsoft:get-message-sessions":
         return {"skip": int32(1), "sessions-ids": Array(proton.UNDESCRIBED, Data.STRING, "one")}
+    if operation == "com.microsoft:batch-delete-messages":
+        return {"message-count": body["message-count"]}
     if operation == "com.microsoft:enumerate-rules":
         return {"rules": []}
     return {}

@@ -1,14 +1,16 @@
-// Every management call that @azure/service-bus can make, once each, against the service of the connection string in argv[2].
+// Every management call that @azure/service-bus, and its beta, can make, once each, against the service of the connection string in argv[2].
 // The values are those of tests/operations/test_sdk_requests.py.
 "use strict";
 const { ServiceBusClient } = require("@azure/service-bus");
+const Beta = require("service-bus-beta");
 const Long = require("long");
 
 const number = Long.fromString("281474976710663");
 const when = new Date("2030-01-02T03:04:05.678Z");
 
 async function main() {
-  const client = new ServiceBusClient(process.argv[2], { retryOptions: { maxRetries: 0, timeoutInMs: 10000 } });
+  const options = { retryOptions: { maxRetries: 0, timeoutInMs: 10000 } };
+  const client = new ServiceBusClient(process.argv[2], options);
 
   const sender = client.createSender("orders");
   const message = {
@@ -50,6 +52,12 @@ async function main() {
   await rules.deleteRule("sql");
   for await (const _ of rules.listRules()) break;
   await client.close();
+
+  const beta = new Beta.ServiceBusClient(process.argv[2], options);
+  await beta.createReceiver("orders").deleteMessages({ maxMessageCount: 5, beforeEnqueueTime: when });
+  const inSession = await beta.acceptSession("orders", "s1");
+  await inSession.deleteMessages({ maxMessageCount: 5, beforeEnqueueTime: when });
+  await beta.close();
 }
 
 main().then(() => process.exit(0), (error) => { console.error(error); process.exit(1); });
