@@ -22,6 +22,8 @@ from spark_sb_mgmt.emulator import Fault
 from spark_sb_mgmt.emulator.control import EmulatorControl
 
 given = json.loads(sys.argv[1])
+# Where the driver's planners find it; the tasks have it from them.
+os.environ["SBMGMT_CONNECTION_STRING"] = given["connection_string"]
 spark = (
     SparkSession.builder.master("local[2,4]")
     .config("spark.ui.enabled", "false")
@@ -64,7 +66,7 @@ def kill():
             return
         stop.wait(0.05)
 
-df = spark.read.format("sbmgmt").options(connectionString=given["connection_string"], **given["options"]).load()
+df = spark.read.format("sbmgmt").options(**given["options"]).load()
 df.rdd.getNumPartitions()
 given["asked"] += control.requests.get(operation, 0)
 control.faults.add(Fault(**given["fault"]))
