@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from spark_sb_mgmt.client import EntityClient, Messages
@@ -54,9 +54,17 @@ class Patience:
     sleep: Callable[[float], None] = time.sleep
 
 
+class Asked(NamedTuple):
+    """What one request asks for: messages of one session, where the entity has sessions, and of one partition id."""
+
+    numbers: Sequence[int]
+    session_id: str | None = None
+
+
 class DeferredMessages:
     """Deferred messages of one entity, for one task, at most `page_size` in a request. `was_killed`: an earlier attempt at this may have
-    left locks behind."""
+    left locks behind. `refused` is told of each request that failed for another reason than that its messages cannot be taken; without it
+    such an error is raised."""
 
     def __init__(
         self,
@@ -67,6 +75,7 @@ class DeferredMessages:
         session_id: str | None = None,
         was_killed: bool = False,
         patience: Patience | None = None,
+        refused: Callable[[Sequence[int], SbMgmtError], None] | None = None,
     ) -> None:
         self._entity = entity
         self._page_size = page_size
@@ -74,92 +83,91 @@ class DeferredMessages:
         self._session_id = session_id
         self._locks_may_be_ours = was_killed
         self._patience = patience or Patience()
+        self._on_refusal = refused
         self._unknown = 0
-        # The tokens of all locks that were taken, 16 bytes each.
-        self._tokens = bytearray()
-        self._answers: Iterator[tuple[int, Outcome[Messages]]] = iter(())
+        # The tokens of all locks that were taken, 16 bytes each, by session.
+        self._tokens: dict[str | None, bytearray] = {}
+        self._answers: Iterator[tuple[Asked, Outcome[Messages]]] = iter(())
         self._stopped = False
-        self._refused: list[int] = []
+        # Numbers that were not taken, with their sessions.
+        self._refused: dict[int, str | None] = {}
         self.not_received: dict[int, Status] = {}
 
     def receive(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Messages]:
         """Take the messages of these ranges of numbers, their ends exclusive. `not_received` is complete when this ends."""
-        yield from self._all(request_batches(ranges, self._page_size), split=True)
-        status = self._look(self._refused)
-        locked = sorted(number for number in self._refused if status[number] is Status.LOCKED)
+        yield from self.receive_asked(Asked(numbers, self._session_id) for numbers in request_batches(ranges, self._page_size))
+
+    def receive_asked(self, asked: Iterable[Asked]) -> Iterator[Messages]:
+        """As `receive`, for requests that the caller has put together."""
+        yield from self._all(asked, split=True)
+        status = look(self._entity, self._refused)
+        locked = {number: session for number, session in sorted(self._refused.items()) if status[number] is Status.LOCKED}
         if locked and self._locks_may_be_ours and self._mode == names.PEEK_LOCK:
             yield from self._wait_for(locked)
-            still = set(self._refused)
-            status = {number: reason for number, reason in status.items() if reason is not Status.LOCKED or number in still}
+            status = {number: reason for number, reason in status.items() if reason is not Status.LOCKED or number in self._refused}
         self.not_received.update(status)
 
-    def _all(self, batches: Iterable[Sequence[int]], *, split: bool) -> Iterator[Messages]:
+    def _all(self, batches: Iterable[Asked], *, split: bool) -> Iterator[Messages]:
         """What is refused as a whole is halved, down to single numbers, or with no `split` is refused as it is."""
-        self._refused = []
-        todo: Iterable[Sequence[int]] = batches
+        self._refused = {}
+        todo: Iterable[Asked] = batches
         while True:
-            asked: list[Sequence[int]] = []
-            again: list[Sequence[int]] = []
-            answers = self._entity.pipeline(self._requests(todo, asked))
-            self._answers = answers
-            for position, outcome in answers:
-                numbers = asked[position]
-                asked[position] = ()
+            again: list[Asked] = []
+            self._answers = self._ask(todo)
+            for asked, outcome in self._answers:
+                numbers, session = asked
                 if isinstance(outcome, Messages):
-                    self._took(outcome)
+                    self._took(outcome, session)
                     got = set(sequence_numbers(outcome))
-                    self._refused += [number for number in numbers if number not in got]
+                    self._refused.update((number, session) for number in numbers if number not in got)
                     yield outcome
                 elif isinstance(outcome, MessageNotFoundError):
                     if split and len(numbers) > 1:
                         middle = len(numbers) // 2
-                        again += [numbers[:middle], numbers[middle:]]
+                        again += [Asked(numbers[:middle], session), Asked(numbers[middle:], session)]
                     else:
-                        self._refused += numbers
+                        self._refused.update(dict.fromkeys(numbers, session))
+                elif self._is_repeatable(outcome):
+                    again.append(asked)
+                elif self._on_refusal is None:
+                    raise outcome
                 else:
-                    self._check_repeatable(outcome)
-                    again.append(numbers)
+                    self._on_refusal(numbers, outcome)
             if not again:
                 return
             todo = again
 
-    def _requests(self, batches: Iterable[Sequence[int]], asked: list[Sequence[int]]) -> Iterator[Request[Messages]]:
-        for numbers in batches:
-            if self._stopped:
-                return
-            asked.append(numbers)
-            yield receive_by_sequence_number(numbers, self._mode, self._session_id)
+    def _ask(self, batches: Iterable[Asked]) -> Iterator[tuple[Asked, Outcome[Messages]]]:
+        sent: dict[int, Asked] = {}
 
-    def _check_repeatable(self, error: SbMgmtError) -> None:
-        """Raise what cannot be made good. A lost answer can, where only locks were taken: asked again, the message is free, or is locked
+        def requests() -> Iterator[Request[Messages]]:
+            for position, asked in enumerate(batches):
+                if self._stopped:
+                    return
+                sent[position] = asked
+                yield receive_by_sequence_number(asked.numbers, self._mode, asked.session_id)
+
+        for position, outcome in self._entity.pipeline(requests()):
+            yield sent.pop(position), outcome
+
+    def _is_repeatable(self, error: SbMgmtError) -> bool:
+        """Whether asking again makes it good. It does for a lost answer, where only locks were taken: the message is free, or is locked
         until that lock ends."""
         self._unknown += 1
         if not isinstance(error, OutcomeUnknownError) or self._mode != names.PEEK_LOCK or self._unknown > _MOST_UNKNOWN:
-            raise error
+            return False
         self._locks_may_be_ours = True
+        return True
 
-    def _took(self, messages: Messages) -> None:
+    def _took(self, messages: Messages, session: str | None) -> None:
         if self._mode == names.PEEK_LOCK:
+            tokens = self._tokens.setdefault(session, bytearray())
             for index in range(len(messages)):
                 token = messages.lock_token(index)
                 assert token is not None, "an answer without a token was refused when it was read"
-                self._tokens += token.bytes
+                tokens += token.bytes
 
-    def _look(self, numbers: Sequence[int]) -> dict[int, Status]:
-        """Why these were refused, as far as a peek shows: a deferred message that stands and cannot be taken is locked."""
-        found: dict[int, Status] = {}
-        requests = (peek_message(number, 1, self._session_id) for number in numbers)
-        for position, outcome in self._entity.pipeline(requests):
-            if isinstance(outcome, SbMgmtError):
-                raise outcome
-            number = numbers[position]
-            if not outcome or outcome[0].sequence_number != number:
-                found[number] = Status.MISSING
-            else:
-                found[number] = Status.LOCKED if outcome[0].state == "deferred" else Status.NOT_DEFERRED
-        return found
-
-    def _wait_for(self, numbers: Sequence[int]) -> Iterator[Messages]:
+    def _wait_for(self, numbers: Mapping[int, str | None]) -> Iterator[Messages]:
         patience = self._patience
         end = patience.clock() + patience.seconds
         _LOG.warning(
@@ -168,49 +176,77 @@ class DeferredMessages:
             len(numbers),
             self._entity.path,
             patience.seconds,
-            shown(numbers),
+            shown(list(numbers)),
         )
-        left: Sequence[int] = numbers
+        left = dict(numbers)
         while left and patience.clock() < end:
             patience.sleep(patience.interval_s)
             # Locks of one request end together, so the first tells of all; once it is free, each of the others is tried.
             first, *others = left
-            yield from self._all([[first]], split=False)
+            yield from self._all([Asked([first], left[first])], split=False)
             if not self._refused:
-                yield from self._all(request_batches(((number, number + 1) for number in others), self._page_size), split=True)
-                left = sorted(self._refused)
-            elif (status := self._look([first])[first]) is not Status.LOCKED:
+                yield from self._all(self._grouped({number: left[number] for number in others}), split=True)
+                left = dict(sorted(self._refused.items()))
+            elif (status := look(self._entity, self._refused)[first]) is not Status.LOCKED:
                 # Somebody else took it meanwhile.
                 self.not_received[first] = status
-                left = others
-        self._refused = list(left)
+                del left[first]
+        self._refused = left
+
+    def _grouped(self, numbers: Mapping[int, str | None]) -> Iterator[Asked]:
+        for session in dict.fromkeys(numbers.values()):
+            mine = ((number, number + 1) for number in numbers if numbers[number] == session)
+            for batch in request_batches(mine, self._page_size):
+                yield Asked(batch, session)
 
     def stop(self) -> None:
         """Take no more messages. What `receive` gave stays locked; what is asked for at this moment is waited for and given back."""
         self._stopped = True
-        given = len(self._tokens)
-        for _, outcome in self._answers:
+        given = {session: len(tokens) for session, tokens in self._tokens.items()}
+        for asked, outcome in self._answers:
             if isinstance(outcome, Messages):
-                self._took(outcome)
-        del self._tokens[:given]
+                self._took(outcome, asked.session_id)
+        for session, size in given.items():
+            del self._tokens[session][:size]
         self.release()
 
     def release(self) -> None:
         """Give back every lock that was taken, as far as they still hold: the messages are deferred as before."""
-        tokens = [UUID(bytes=bytes(self._tokens[at : at + 16])) for at in range(0, len(self._tokens), 16)]
-        self._tokens.clear()
-        batches = [tokens[at : at + _RELEASED_AT_ONCE] for at in range(0, len(tokens), _RELEASED_AT_ONCE)]
-        failed: list[UUID] = []
-        for position, outcome in self._entity.pipeline(self._giving_back(batch) for batch in batches):
-            if isinstance(outcome, SbMgmtError):
-                failed += batches[position]
-        # All of a request or none: a lock that ended already is in the way of the others.
-        for _, outcome in self._entity.pipeline(self._giving_back([token]) for token in failed):
-            if isinstance(outcome, SbMgmtError):
-                _LOG.info("a lock on %s was not given back, it ends by itself: %s", self._entity.path, outcome)
+        tokens, self._tokens = self._tokens, {}
+        for session, known in tokens.items():
+            give_back(self._entity, [UUID(bytes=bytes(known[at : at + 16])) for at in range(0, len(known), 16)], session)
 
-    def _giving_back(self, tokens: Sequence[UUID]) -> Request[None]:
-        return settle.update_disposition("deferred", tokens, session_id=self._session_id)
+
+def look(entity: EntityClient, numbers: Mapping[int, str | None]) -> dict[int, Status]:
+    """What a peek shows of messages, which are given with their sessions: a deferred one that stands and cannot be taken is locked."""
+    found: dict[int, Status] = {}
+    wanted = list(numbers.items())
+    for position, outcome in entity.pipeline(peek_message(number, 1, session) for number, session in wanted):
+        if isinstance(outcome, SbMgmtError):
+            raise outcome
+        number = wanted[position][0]
+        if not outcome or outcome[0].sequence_number != number:
+            found[number] = Status.MISSING
+        else:
+            found[number] = Status.LOCKED if outcome[0].state == "deferred" else Status.NOT_DEFERRED
+    return found
+
+
+def give_back(entity: EntityClient, tokens: Sequence[UUID], session_id: str | None = None) -> None:
+    """Give locks on deferred messages back, as far as they still hold: the messages are deferred as before."""
+
+    def request(some: Sequence[UUID]) -> Request[None]:
+        return settle.update_disposition("deferred", some, session_id=session_id)
+
+    batches = [tokens[at : at + _RELEASED_AT_ONCE] for at in range(0, len(tokens), _RELEASED_AT_ONCE)]
+    failed: list[UUID] = []
+    for position, outcome in entity.pipeline(map(request, batches)):
+        if isinstance(outcome, SbMgmtError):
+            failed += batches[position]
+    # All of a request or none: a lock that ended already is in the way of the others.
+    for _, outcome in entity.pipeline(request([token]) for token in failed):
+        if isinstance(outcome, SbMgmtError):
+            _LOG.info("a lock on %s was not given back, it ends by itself: %s", entity.path, outcome)
 
 
 def shown(numbers: Sequence[int], most: int = 20) -> str:
