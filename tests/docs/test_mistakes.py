@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_sb_mgmt
@@ -23,6 +24,7 @@ from spark_sb_mgmt.errors import MessageLockLostError
 ROOT = Path(__file__).parents[2]
 CLOUD = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=reader;SharedAccessKey=c2VjcmV0"
 Load = Callable[..., DataFrame]
+Save = Callable[..., None]
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,42 @@ def test_missing_column_of_a_read(load: Load, spark: SparkSession, emulator: Emu
     assert "column sequence_numbr of .schema(...) is unknown to peek-message, did you mean sequence_number" in said
 
 
+@pytest.fixture
+def save(spark: SparkSession, emulator: Emulator) -> Save:
+    spark_sb_mgmt.register(spark)
+
+    def write(rows: DataFrame, mode: str = "append", **options: str) -> None:
+        writer = rows.write.format("sbmgmt").mode(mode).option("connectionString", emulator.connection_string)
+        writer.options(**options).save()
+
+    return write
+
+
+def test_missing_column_of_a_write(save: Save, spark: SparkSession, emulator: Emulator) -> None:
+    said = message_of(lambda: save(spark.createDataFrame([("1",)], "message_id string"), queue="orders"))
+    assert "column scheduled_enqueue_time is missing: add it, or set option scheduledEnqueueTime for all rows" in said
+    assert emulator.counts("orders")["scheduled"] == 0
+
+
+def test_column_that_means_nothing(save: Save, spark: SparkSession) -> None:
+    rows = spark.createDataFrame([("1", "eu")], "message_id string, region string")
+    said = message_of(lambda: save(rows, queue="orders", scheduledEnqueueTime="2099-01-01"))
+    assert "column region is unknown to schedule-message: drop it, or name it in option propertyColumns" in said
+
+
+def test_wrong_mode(save: Save, spark: SparkSession) -> None:
+    said = message_of(lambda: save(spark.range(1), mode="overwrite", queue="orders"))
+    assert 'would have to empty the entity first: use mode("append")' in said
+
+
+def test_message_without_a_session_for_a_queue_with_sessions(save: Save, spark: SparkSession, emulator: Emulator) -> None:
+    rows = spark.createDataFrame([("1",)], "message_id string")
+    said = message_of(lambda: save(rows, queue="by-customer", scheduledEnqueueTime="2099-01-01"))
+    assert "row with message_id=1" in said
+    assert "Entities that have session support enabled can only receive messages that have the SessionId set" in said
+    assert emulator.counts("by-customer")["scheduled"] == 0
+
+
 def test_misspelt_option(load: Load) -> None:
     said = message_of(lambda: load(queue="orders", fromSequenceNum="7"))
     assert "option fromsequencenum is unknown, did you mean fromSequenceNumber?" in said
@@ -120,6 +158,13 @@ def test_no_java(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
     assert "Java 17 or newer is needed by Spark" in done.stderr
     assert "or set JAVA_HOME to it" in done.stderr
+
+
+def test_no_mode(load: Load, spark: SparkSession, emulator: Emulator) -> None:
+    """Spark's own words; the README's troubleshooting finds them."""
+    writer = spark.range(1).write.format("sbmgmt").option("connectionString", emulator.connection_string).option("queue", "orders")
+    with pytest.raises(AnalysisException, match='cannot be written in the "ErrorIfExists" mode'):
+        writer.save()
 
 
 # A driver whose Python workers have not got the package, as on a cluster where nobody installed or shipped it.
