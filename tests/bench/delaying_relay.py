@@ -7,27 +7,18 @@ there is of it on the way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing import get_context
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
 from typing import Final
+
+from tests.bench.processes import running
 
 _PIECE: Final = 256 * 1024
 
 
-@contextmanager
-def delaying(port: int, round_trip_s: float) -> Iterator[int]:
+def delaying(port: int, round_trip_s: float) -> AbstractContextManager[int]:
     """The port of a running relay to a port of this machine."""
-    context = get_context("spawn")
-    ours, its = context.Pipe()
-    process = context.Process(target=_run, args=(port, round_trip_s / 2, its), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        process.kill()
-        process.join()
+    return running(_run, port, round_trip_s / 2)
 
 
 def _run(port: int, delay: float, ready: Connection) -> None:

@@ -12,9 +12,8 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import cycle
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from spark_sb_mgmt.amqp.decode import decode_value
 from spark_sb_mgmt.amqp.encode import encode_value
 from spark_sb_mgmt.amqp.message import AmqpValue, Message, Properties, decode_message, encode_message
 from spark_sb_mgmt.amqp.types import Array, Described, Int, Map, UByte, UInt, ULong, UShort
+from tests.bench.processes import running
 
 # The encoded amqp-value section of the answer to a peek, by the sequence number that it was asked from.
 Pages = Mapping[int, bytes]
@@ -39,18 +39,9 @@ _FRAME_OVERHEAD: Final = 64
 _SOURCE, _TARGET = 5, 6
 
 
-@contextmanager
-def replaying(pages: Pages, max_frame_size: int) -> Iterator[tuple[int, int]]:
+def replaying(pages: Pages, max_frame_size: int) -> AbstractContextManager[tuple[int, int]]:
     """The ports of a running service: AMQP, and bare bytes."""
-    context = get_context("spawn")
-    ours, its = context.Pipe()
-    process = context.Process(target=_serve, args=(dict(pages), max_frame_size, its), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        process.kill()
-        process.join()
+    return running(_serve, dict(pages), max_frame_size)
 
 
 def _serve(pages: Pages, max_frame_size: int, ready: Connection) -> None:

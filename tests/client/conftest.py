@@ -39,6 +39,13 @@ CONFIG: dict[str, Any] = {
 SOON = RetryPolicy(max_retries=4, base_delay_s=0.001, max_delay_s=0.01)
 
 
+@pytest.fixture(autouse=True)
+def no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
 @pytest.fixture
 def emulator() -> Iterator[Emulator]:
     with Emulator.start(CONFIG) as started:

@@ -34,13 +34,6 @@ SHARED_ACCESS_SIGNATURE = f"SharedAccessSignature sr=sb%3A%2F%2Fns&sig={SIGNATUR
 ECHO = f"no access with {SHARED_ACCESS_SIGNATURE}, nor with SharedAccessKey={KEY}; and not with Bearer {TOKEN}"
 
 
-@pytest.fixture(autouse=True)
-def no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 def shown(error: BaseException) -> str:
     """All that a person may see of an error: here, and on the driver after a pickle."""
     carried = pickle.loads(pickle.dumps(error))
