@@ -8,6 +8,9 @@ COMPAT_SPARK := 4.0
 COMPAT_JAVA := 21
 COMPAT := .venv-compat/pyspark-$(COMPAT_SPARK)
 PEERS := tests/peers
+# Fewer tests: make test TESTS=tests/client COMPAT_TESTS=tests/spark/test_datasource.py
+TESTS ?= tests
+COMPAT_TESTS ?= tests/spark
 
 # Stamps: written when the installation is complete, out of date when what it was made from changes.
 INSTALLED := $(VENV)/.installed
@@ -27,7 +30,7 @@ unexport SPARK_HOME PYTHONPATH
 with_java = JAVA_HOME=$$($(PYTHON) scripts/prerequisites.py java $(1)) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
-.PHONY: help fuzz test test-python test-compat demo bench lint format setup peers python clean
+.PHONY: help fuzz test test-python test-compat demo docs fresh bench lint format setup peers python clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,15 +38,22 @@ help: ## Show this list
 test: lint test-python test-compat ## Set up and run everything: lint, types, tests, tests on the oldest Spark
 
 test-python: $(INSTALLED) $(PEERS_INSTALLED) ## Run the tests on the newest Spark
-	$(call with_java,) HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest
+	$(call with_java,) HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest $(TESTS)
 
 test-compat: $(INSTALLED) $(COMPAT_INSTALLED) ## Run the Spark-facing tests on the oldest Spark
 	$(call with_java,--newest $(COMPAT_JAVA)) \
 		PYTHONPATH=$(CURDIR)/$(COMPAT) SPARK_HOME=$(CURDIR)/$(COMPAT)/pyspark SBMGMT_EXPECT_SPARK='$(COMPAT_SPARK).*' HYPOTHESIS_PROFILE=ci \
-		$(BIN)/python -m pytest -p no:cacheprovider tests/spark
+		$(BIN)/python -m pytest -p no:cacheprovider $(COMPAT_TESTS)
 
-demo: $(INSTALLED) ## Set up and show what works today
+demo: $(INSTALLED) ## Set up and show a day in a small shop, every number of it checked
 	@$(call with_java,) $(BIN)/python scripts/demo.py
+
+docs: $(INSTALLED) ## Make the README's tables and outputs and the notebooks' outputs anew
+	$(call with_java,) $(BIN)/python -m tests.docs.readme
+	$(call with_java,) $(BIN)/python -m tests.notebooks.execute
+
+fresh: ## Clone what is committed to a new folder with an empty home, and run demo and test there
+	@$(PYTHON) scripts/fresh_clone.py
 
 bench: $(INSTALLED) ## Run the benchmarks: a table and one JSON line per figure
 	@$(BIN)/python -m tests.bench
