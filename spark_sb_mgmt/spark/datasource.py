@@ -5,16 +5,17 @@ The one rule: thin. Options are read by `options`; the rest is the readers' and 
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from spark_sb_mgmt.spark.deferred_reader import DeferredReader
 from spark_sb_mgmt.spark.option_objects import PeekOptions, ReadOptions, ReceiveOptions, SessionsOptions
-from spark_sb_mgmt.spark.options import read_options, write_options
+from spark_sb_mgmt.spark.options import is_for_streams, read_options, stream_read_options, write_options
 from spark_sb_mgmt.spark.peek_reader import PeekReader
 from spark_sb_mgmt.spark.read_schema import read_columns, read_schema
 from spark_sb_mgmt.spark.rules_reader import RulesReader
 from spark_sb_mgmt.spark.sessions_reader import SessionsReader
+from spark_sb_mgmt.spark.stream_reader import PeekStreamReader
 from spark_sb_mgmt.spark.writer import ManagementWriter, check_mode
 
 
@@ -28,11 +29,13 @@ class ServiceBusManagementDataSource(DataSource):
 
     Options: `spark_sb_mgmt.spark.option_table`.
 
-    A DataFrame's plan is made at its first action and then stays: what arrives later is read by a new `load()`.
+    A DataFrame's plan is made at its first action and then stays: what arrives later is read by a new `load()`. (PySpark 4.0 makes a new
+    plan for each action.)
 
     Examples:
         >>> spark.read.format("sbmgmt").option("connectionString", cs).option("queue", "orders").load()
         >>> spark.read.format("sbmgmt").schema("sequence_number long, body binary").option("queue", "orders").load()
+        >>> spark.readStream.format("sbmgmt").option("queue", "orders").option("startingSequenceNumber", "earliest").load()
     """
 
     @classmethod
@@ -40,6 +43,9 @@ class ServiceBusManagementDataSource(DataSource):
         return "sbmgmt"
 
     def schema(self) -> StructType:
+        # Spark asks for it before it says whether this is for a batch or a stream.
+        if is_for_streams(self.options):
+            return read_schema(stream_read_options(self.options).operation)
         options = read_options(self.options)
         return read_schema(options.operation, _on_missing(options))
 
@@ -54,6 +60,10 @@ class ServiceBusManagementDataSource(DataSource):
         if isinstance(options, SessionsOptions):
             return SessionsReader(options, columns)
         return RulesReader(options, columns)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        options = stream_read_options(self.options)
+        return PeekStreamReader(options, read_columns(schema, options.operation))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         check_mode(overwrite)

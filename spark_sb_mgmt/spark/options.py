@@ -54,6 +54,7 @@ __all__ = [
     "SettleOptions",
     "StreamOptions",
     "WriteOptions",
+    "is_for_streams",
     "read_options",
     "stream_read_options",
     "write_options",
@@ -80,6 +81,11 @@ def read_options(given: Mapping[str, str], environment: Mapping[str, str] = os.e
     options = {key.lower(): value for key, value in given.items()}
     operation = _operation(options, table.READ_OPERATIONS)
     return _made(_READS[operation], operation, BATCH, options, environment)
+
+
+def is_for_streams(given: Mapping[str, str]) -> bool:
+    """Whether there is an option that only `spark.readStream` has."""
+    return any(key.lower() in BY_KEY and BY_KEY[key.lower()].modes == (STREAM,) for key in given)
 
 
 def stream_read_options(given: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> StreamOptions:
