@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 
+import pyspark
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from pyspark.sql import DataFrame, SparkSession
@@ -244,7 +245,8 @@ def test_a_plan_stays_as_it_was_at_the_first_action(read: Read, sdk: ServiceBusC
     df = read(queue=queue)
     assert df.count() == 10
     send(sdk, queue, 5)
-    assert df.count() == 10
+    # The oldest PySpark plans anew for each action.
+    assert df.count() == (15 if pyspark.__version__.startswith("4.0.") else 10)
     assert read(queue=queue).count() == 15
 
 
