@@ -1,14 +1,17 @@
-"""Batches, told from messages by the message-format of their transfer, however the stream is cut."""
+"""Transfers before proton sees them: batches told from messages, and numbers put in sequence, however the stream is cut."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Callable
+from itertools import count, pairwise
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_sb_mgmt.amqp.decode import decode_value
+from spark_sb_mgmt.amqp.types import Described
 from spark_sb_mgmt.emulator import Emulator
 from spark_sb_mgmt.emulator.server.frames import FrameSplitter
 from tests.emulator.server.peer import Peer, eventually, message, peeked
@@ -57,24 +60,87 @@ def test_byte_by_byte_the_same_is_found() -> None:
     assert [data for data, code in found if code] == [BATCH_FRAMES[0]]
 
 
-FRAMES = st.one_of(
-    st.builds(
-        lambda number, payload, code: (transfer(number, payload, message_format=code), code),
-        st.integers(0, 2**31),
-        st.binary(max_size=300),
-        st.sampled_from([0, BATCH, 1]),
-    ),
-    st.builds(lambda payload: (further(payload, more=True), 0), st.binary(max_size=300)),
-    st.sampled_from([(frame(None), 0), (begin_frame(), 0), (attach_frame(3, "q"), 0), (open_frame(), 0)]),
+Made = Callable[[int], tuple[bytes, int]]
+PAYLOADS = st.binary(max_size=300)
+TRANSFERS: st.SearchStrategy[Made] = st.builds(
+    lambda payload, code: lambda number: (transfer(number, payload, message_format=code), code), PAYLOADS, st.sampled_from([0, BATCH, 1])
 )
+OTHERS: st.SearchStrategy[Made] = st.one_of(
+    st.builds(lambda payload: lambda _: (further(payload, more=True), 0), PAYLOADS),
+    st.sampled_from([(frame(None), 0), (attach_frame(3, "q"), 0), (open_frame(), 0)]).map(lambda made: lambda _: made),
+)
+CUTS = st.lists(st.integers(0, 2000), max_size=12)
 
 
-@given(st.lists(FRAMES, max_size=12), st.lists(st.integers(0, 2000), max_size=12))
-def test_bytes_are_only_cut_and_every_transfer_of_a_format_comes_alone(frames: list[tuple[bytes, int]], cuts: list[int]) -> None:
+@given(st.lists(st.one_of(TRANSFERS, OTHERS), max_size=12), st.integers(0, 2**32 - 1), CUTS)
+def test_bytes_are_only_cut_and_every_transfer_of_a_format_comes_alone(made: list[Made], first: int, cuts: list[int]) -> None:
+    numbers = count(first)
+    # Only transfers differ by their number, and so only they are counted.
+    frames = [make(next(numbers) % 2**32) if make(0) != make(1) else make(0) for make in made]
     stream = AMQP_HEADER + b"".join(data for data, _ in frames)
     found = pieces(stream, [min(cut, len(stream)) for cut in cuts])
     assert b"".join(data for data, _ in found) == stream
     assert [piece for piece in found if piece[1]] == [each for each in frames if each[1]]
+
+
+@given(st.lists(st.tuples(TRANSFERS, st.integers(0, 2**32 - 1)), min_size=1, max_size=12), CUTS)
+def test_deliveries_out_of_sequence_get_the_number_that_is_due(made: list[tuple[Made, int]], cuts: list[int]) -> None:
+    first = made[0][1]
+    stream = AMQP_HEADER + b"".join(make(number)[0] for make, number in made)
+    found = pieces(stream, [min(cut, len(stream)) for cut in cuts])
+    # Other forms of the same number are as good: what is there is compared by what proton's peer would read.
+    expected = [make((first + index) % 2**32) for index, (make, _) in enumerate(made)]
+    assert [_without_tag(data) for data in _frames(b"".join(data for data, _ in found)[8:])] == [_without_tag(data) for data, _ in expected]
+    assert [code for _, code in found if code] == [code for _, code in expected if code]
+
+
+def _frames(stream: bytes) -> list[bytes]:
+    frames = []
+    while stream:
+        size = int.from_bytes(stream[:4], "big")
+        assert len(stream) >= size, "a frame says more than there is"
+        frames.append(stream[:size])
+        stream = stream[size:]
+    return frames
+
+
+def _without_tag(data: bytes) -> tuple[list[object], bytes]:
+    """The fields of a transfer, but for its tag, which `transfer` makes of the number; and the payload."""
+    fields, end = decode_value(data, 8)
+    assert isinstance(fields, Described)
+    assert isinstance(fields.value, tuple)
+    return [*fields.value[:2], *fields.value[3:]], data[end:]
+
+
+def test_numbers_are_counted_for_each_session_and_a_new_one_begins_anywhere() -> None:
+    def of(channel: int, data: bytes) -> bytes:
+        return data[:6] + channel.to_bytes(2, "big") + data[8:]
+
+    one, two = of(0, transfer(7, b"a")), of(1, transfer(900, b"b"))
+    again = of(0, begin_frame())
+    stream = AMQP_HEADER + one + two + of(0, transfer(8, b"c")) + of(1, transfer(901, b"d")) + again + of(0, transfer(3, b"e"))
+    assert b"".join(data for data, _ in pieces(stream, [])) == stream
+
+
+def test_a_transfer_whose_frames_all_repeat_its_number_keeps_one_number(emulator: Emulator) -> None:
+    whole = message(b"long" * 100)
+    with RawClient.connect(emulator) as client, Peer.connect(emulator) as peer:
+        client.attach("q")
+        client.sock.sendall(transfer(0, message(b"first")))
+        # Out of sequence, so that a number is made for it.
+        client.sock.sendall(transfer(0, whole[:50], more=True) + transfer(0, whole[50:99], more=True) + transfer(0, whole[99:]))
+        client.sock.sendall(transfer(2, message(b"last")))
+        eventually(lambda: emulator.counts("q")["active"] == 3)
+        assert peeked(peer, "q") == [b"first", b"long" * 100, b"last"]
+
+
+def test_a_client_whose_threads_share_a_link_keeps_its_connection(emulator: Emulator) -> None:
+    with RawClient.connect(emulator) as client, Peer.connect(emulator) as peer:
+        client.attach("q")
+        numbers = [0, 1, 1, 4, 3, 5]
+        client.sock.sendall(b"".join(transfer(number, message(b"%d" % index)) for index, number in enumerate(numbers)))
+        eventually(lambda: emulator.counts("q")["active"] == len(numbers))
+        assert peeked(peer, "q") == [b"%d" % index for index in range(len(numbers))]
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 400), max_size=6))
