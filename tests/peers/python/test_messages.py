@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from uuid import uuid4
 
@@ -190,6 +191,17 @@ def test_a_lock_that_is_renewed_lasts_and_one_that_is_not_is_lost(emulator: Emul
         with pytest.raises(MessageLockLostError):
             receiver.complete_message(message)
         receiver.complete_message(again)
+
+
+def test_many_threads_may_use_one_receiver_as_the_lock_renewer_does(emulator: Emulator, client: ServiceBusClient) -> None:
+    send(client, "orders", *map(str, range(20)))
+    with client.get_queue_receiver("orders") as receiver, ThreadPoolExecutor(10) as threads:
+        messages = receive(receiver, 20)
+        emulator.advance(40)
+        before = messages[0].locked_until_utc
+        assert set(threads.map(receiver.renew_message_lock, messages)) == {before + timedelta(seconds=40)}
+        peeked = threads.map(lambda message: receiver.peek_messages(1, sequence_number=message.sequence_number), messages)
+        assert [texts(page) for page in peeked] == [[str(message)] for message in messages]
 
 
 def test_time_to_live_ends_in_the_dead_letter_queue_where_that_is_wished(emulator: Emulator, client: ServiceBusClient) -> None:
