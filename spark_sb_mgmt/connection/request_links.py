@@ -183,24 +183,24 @@ class RequestLinks:
         if link.is_sender:
             self._outcome(delivery)
             return
-        if pending := delivery.pending:
+        aborted = delivery.aborted
+        if not aborted and (pending := delivery.pending):
             # Taken as it comes: proton would have to make room for the whole of it, again and again.
             self._parts.append(self._receiver.recv(pending) or b"")
             self._parts_size += pending
             if self._parts_size > _LARGEST_ANSWER:
                 self.lost(RemoteProtocolError(f"an answer of {self._node} has more than {_LARGEST_ANSWER} bytes"))
                 return
-        if delivery.partial and not delivery.aborted:
+        if delivery.partial and not aborted:
             return
         parts, self._parts, self._parts_size = self._parts, [], 0
-        answered = not delivery.aborted
         self._receiver.advance()
         if not delivery.settled:
             delivery.update(Delivery.ACCEPTED)
         delivery.settle()
         if self._receiver.credit < _CREDIT // 2:
             self._receiver.flow(_CREDIT - self._receiver.credit)
-        if answered:
+        if not aborted:
             self._answer(b"".join(parts))
 
     def _answer(self, raw: bytes) -> None:

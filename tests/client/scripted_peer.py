@@ -92,6 +92,10 @@ class Asked:
     def send(self, raw: bytes) -> None:
         self._peer.send(self._sender, raw)
 
+    def abort(self, raw: bytes) -> None:
+        """Begin an answer and take it back (AMQP 1.0 part 2.6.14)."""
+        self._peer.send(self._sender, raw, abort=True)
+
     def drop(self) -> None:
         """Close the socket without a word."""
         self._peer.drop()
@@ -238,10 +242,15 @@ class PeerConnection:
         if self.server.credit:
             link.flow(1)
 
-    def send(self, link: Any, raw: bytes) -> None:
+    def send(self, link: Any, raw: bytes, *, abort: bool = False) -> None:
         self.sent += 1
         delivery = link.delivery(str(self.sent))
         link.send(raw)
+        if abort:
+            # What was sent is on its way before it is taken back.
+            self.flush()
+            delivery.abort()
+            return
         link.advance()
         delivery.settle()
 

@@ -26,9 +26,9 @@ SCHEDULED = ScheduledMessage(b"body", LATER, "m1")
 TOKEN = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 
-def message(sequence_number: int) -> bytes:
+def message(sequence_number: int, body: bytes = b"x") -> bytes:
     annotations = Map([(Symbol("x-opt-sequence-number"), Long(sequence_number))])
-    return encode_message(Message(message_annotations=annotations, body=Data((b"x",))))
+    return encode_message(Message(message_annotations=annotations, body=Data((body,))))
 
 
 def page(*sequence_numbers: int) -> Map:
@@ -215,6 +215,29 @@ def test_a_second_answer_to_one_request_is_dropped() -> None:
 
     with ScriptedPeer(script) as peer, peer.client() as client, client.entity("orders") as orders:
         assert [orders.peek_message(number)[0].sequence_number for number in (3, 4)] == [3, 4]
+
+
+def test_an_answer_that_was_taken_back_is_none_and_leaves_nothing_in_the_next() -> None:
+    def script(asked: Asked) -> None:
+        raw = asked.encode(200, page(asked.body["from-sequence-number"]))
+        asked.abort(raw[:-10]) if asked.position == 0 else asked.send(raw)
+
+    with ScriptedPeer(script) as peer, peer.client() as client, client.entity("orders") as orders:
+        assert [found.sequence_number for found in orders.peek_message(7)] == [7]
+        assert [found.sequence_number for found in orders.peek_message(8)] == [8]
+        assert len(peer.requests) == 3
+
+
+def test_answers_of_any_size_behind_one_another() -> None:
+    sizes = [1, 6_000_000, 10, 100_000, 1]
+
+    def script(asked: Asked) -> None:
+        wire = message(asked.body["from-sequence-number"], bytes(sizes[asked.position]))
+        asked.reply(200, Map([("messages", (Map([("message", wire)]),))]))
+
+    with ScriptedPeer(script) as peer, peer.client(server_timeout_ms=10_000) as client, client.entity("orders") as orders:
+        outcomes = dict(orders.pipeline(_peeks(len(sizes)), depth=3))
+        assert [len(outcomes[position][0].body) for position in range(len(sizes))] == sizes
 
 
 def test_bytes_that_are_not_amqp_end_the_connection_with_an_error() -> None:
