@@ -81,7 +81,8 @@ def load_config(path: str | Path, compile_rule: RuleCompiler) -> EmulatorConfig:
 def parse_config(document: object, compile_rule: RuleCompiler) -> EmulatorConfig:
     """The configuration in a JSON document."""
     root = Node(document, "")
-    root.only("UserConfig")
+    # Where an editor looks up what may stand in the file.
+    root.only("UserConfig", "$schema")
     user = root.required("UserConfig")
     user.only("Namespaces", "Logging")
     logging = user.optional("Logging")
@@ -262,7 +263,8 @@ def _rules(nodes: Iterable[Node], compile_rule: RuleCompiler) -> list[Subscripti
         properties = node.required("Properties")
         properties.only("FilterType", "SqlFilter", "CorrelationFilter", "Action")
         action = properties.optional("Action")
-        rule = Rule(name, _filter(properties), None if action is None else SqlRuleAction(_sql(action)))
+        # Templates say `"Action": {}` for none.
+        rule = Rule(name, _filter(properties), None if action is None or not action.names() else SqlRuleAction(_sql(action)))
         try:
             rules[name.lower()] = compile_rule(rule)
         except SbMgmtError as error:
@@ -271,8 +273,9 @@ def _rules(nodes: Iterable[Node], compile_rule: RuleCompiler) -> list[Subscripti
 
 
 def _sql(node: Node) -> str:
-    # ARM templates, from which this format comes, carry a level that has had one value for many years.
-    node.only("SqlExpression", "CompatibilityLevel")
+    # ARM templates, from which this format comes, carry a level that has had one value for many years, and whether parameters are left
+    # to be filled in, which there are none of here.
+    node.only("SqlExpression", "CompatibilityLevel", "RequiresPreprocessing")
     return node.required("SqlExpression").text()
 
 
@@ -309,7 +312,7 @@ _CORRELATION_KEYS = {
 
 
 def _correlation(node: Node) -> CorrelationFilter:
-    node.only(*_CORRELATION_KEYS, "Properties")
+    node.only(*_CORRELATION_KEYS, "Properties", "RequiresPreprocessing")
     values = {name: found.text() for key, name in _CORRELATION_KEYS.items() if (found := node.optional(key)) is not None}
     properties = node.optional("Properties")
     user = {} if properties is None else {key: _amqp(properties.required(key)) for key in properties.names()}

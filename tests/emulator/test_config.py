@@ -90,6 +90,15 @@ def test_constant_filters(kind: str, expected: RuleFilter) -> None:
     assert only_rule(parsed(**rule(FilterType=kind))) == Rule("r", expected)
 
 
+def test_what_editors_and_templates_add_is_no_error() -> None:
+    added = {"RequiresPreprocessing": False, "CompatibilityLevel": 20}
+    sql = rule(FilterType="Sql", SqlFilter={"SqlExpression": "a = 1", **added}, Action={"SqlExpression": "SET b = 2", **added})
+    document = {"$schema": "https://example.org/Config-schema.json", "UserConfig": {"Namespaces": [sql]}}
+    assert only_rule(parse_config(document, compile_rule)) == Rule("r", SqlFilter("a = 1"), SqlRuleAction("SET b = 2"))
+    correlation = rule(FilterType="Correlation", CorrelationFilter={"Label": "x", "RequiresPreprocessing": False}, Action={})
+    assert only_rule(parsed(**correlation)) == Rule("r", CorrelationFilter(label="x"))
+
+
 def test_numbers_that_a_correlation_filter_compares_have_an_amqp_type() -> None:
     given = only_rule(parsed(**rule(FilterType="Correlation", CorrelationFilter={"Properties": {"a": 7, "b": 0.5, "c": True}})))
     assert isinstance(given.filter, CorrelationFilter)
