@@ -5,7 +5,7 @@ The one rule: thin. Options are read by `options`; the rest is the readers' and 
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from spark_sb_mgmt.spark.deferred_reader import DeferredReader
@@ -16,6 +16,7 @@ from spark_sb_mgmt.spark.read_schema import read_columns, read_schema
 from spark_sb_mgmt.spark.rules_reader import RulesReader
 from spark_sb_mgmt.spark.sessions_reader import SessionsReader
 from spark_sb_mgmt.spark.stream_reader import PeekStreamReader
+from spark_sb_mgmt.spark.stream_writer import StreamWriter
 from spark_sb_mgmt.spark.writer import ManagementWriter, check_mode
 
 
@@ -65,9 +66,14 @@ class ServiceBusManagementDataSource(DataSource):
         options = stream_read_options(self.options)
         return PeekStreamReader(options, read_columns(schema, options.operation))
 
+    # So are these: `schema` and `overwrite` are given by name.
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         check_mode(overwrite)
         return ManagementWriter(write_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        check_mode(overwrite, "outputMode")
+        return StreamWriter(write_options(self.options), schema)
 
 
 def _on_missing(options: ReadOptions) -> str | None:

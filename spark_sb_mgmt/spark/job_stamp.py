@@ -1,7 +1,7 @@
 """The stamp on every message that a job schedules, by which what a lost attempt left behind is found again (DESIGN section 5).
 
 The stamp is the message annotation `x-opt-sbmgmt-stamp`, a string `<job>/<partition>/<attempt>/<row>`: an id that no other job has, the
-partition of the DataFrame, Spark's id of the task attempt, and the row's place in the partition. An annotation, because the service keeps
+partition of the DataFrame, an id of the task attempt, and the row's place in the partition. An annotation, because the service keeps
 those that it does not know (the JavaScript SDK's live tests rely on that), and because consumers do not look at them: application
 properties, which rules and programs do look at, stay what the rows say.
 
@@ -28,7 +28,7 @@ class Stamped:
 
     sequence_number: int
     partition: int
-    attempt: int
+    attempt: str
     row: int
     state: str
     message_id: str | None
@@ -54,4 +54,4 @@ def stamped(entity: EntityClient, prefix: str, ranges: Runs) -> Iterator[Stamped
             stamp = None if annotations is None else annotations.get(KEY)
             if isinstance(stamp, str) and stamp.startswith(prefix):
                 _, partition, attempt, row = stamp.split("/")
-                yield Stamped(message.sequence_number, int(partition), int(attempt), int(row), message.state, message.message_id)
+                yield Stamped(message.sequence_number, int(partition), attempt, int(row), message.state, message.message_id)

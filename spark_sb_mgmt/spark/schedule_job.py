@@ -11,6 +11,9 @@ The one rule: a message with the job's stamp that no task accounts for is cancel
   lost. Then it is repeated until nothing turned up for as long as Spark takes to kill a worker.
 - With duplicate detection the service drops a repeated attempt's message where the lost one's has the same id. Then the lost one's is the
   row's message: it stays, and the receipts are corrected.
+- A micro-batch of a stream has the same id each time it is done, so that what an earlier run of the query left is found as what a lost
+  attempt left. Where the end of the micro-batch before it is not known, which is so once for each start of a query, the whole entity is
+  looked at.
 - A lost attempt's message that is enqueued already cannot be taken back. The job fails then, and says so: schedule for a time after its
   end.
 
@@ -57,19 +60,27 @@ class ScheduleJob:
 
     def __init__(self, job: Job) -> None:
         self._prefix = job_stamp.job_prefix(job.id)
+        self._is_replayable = job.is_replayable
         self.highest: dict[int, int] | None = None
         self.patience = Patience(seconds=QUIET_S, interval_s=0.5)
 
     def prepare(self, entity: EntityClient) -> None:
         try:
-            self.highest = {partition_id(extent.highest): extent.highest for extent in entity.extents()}
+            self.highest = self.passed(entity)
         except AuthenticationError:
             _LOG.info("the key has no right to peek at %s (Listen): what a lost task attempt may leave there cannot be found", entity.path)
+
+    def resume(self, passed: Mapping[int, int] | None) -> None:
+        """Whatever is not known to have been passed is looked at."""
+        self.highest = dict(passed or {})
+
+    def passed(self, entity: EntityClient) -> dict[int, int]:
+        return {partition_id(extent.highest): extent.highest for extent in entity.extents()}
 
     def commit(self, entity: EntityClient, tasks: Sequence[TaskDone]) -> Mapping[str, int]:
         """Exactly one message of each row stands when this returns. Answers with the numbers of those rows whose message is a lost
         attempt's, by message-id."""
-        doubtful = any(task.attempt.is_repeated or task.attempt.is_speculative or task.done.is_uncertain for task in tasks)
+        doubtful = any(task.attempt.number > 0 or task.attempt.is_speculative or task.done.is_uncertain for task in tasks)
         if self.highest is None:
             if doubtful:
                 raise AuthenticationError(
@@ -83,10 +94,12 @@ class ScheduleJob:
         inexact = {task.attempt.id for task in tasks if not task.done.is_exact}
         kept: dict[str, int] = {}
         kept_numbers: set[int] = set()
+        warned: set[int] = set()
         until = self.patience.clock() + (self.patience.seconds if doubtful else 0.0)
         while True:
             left = [one for one in self._stamped(entity, ranges) if one.attempt not in inexact and one.sequence_number not in kept_numbers]
-            left = [one for one in left if not _is_enqueued_row(one, tasks)]
+            left = [one for one in left if not _is_enqueued_row(one, tasks) and one.sequence_number not in warned]
+            warned.update(one.sequence_number for one in left if one.state != SCHEDULED)
             if left:
                 keep = _instead_of_dropped(entity, left, exact)
                 kept.update({one.message_id: one.sequence_number for one in keep if one.message_id is not None})
@@ -108,10 +121,12 @@ class ScheduleJob:
                 raise AuthenticationError("the key has no right to look for what lost task attempts scheduled: give its policy Listen")
             return
         ranges = above(self.highest)
-        may_be_running = len(known) < len(tasks) or any(task.attempt.is_repeated or task.attempt.is_speculative for task in known)
+        warned: set[int] = set()
+        may_be_running = len(known) < len(tasks) or any(task.attempt.number > 0 or task.attempt.is_speculative for task in known)
         until = self.patience.clock() + (self.patience.seconds if may_be_running else 0.0)
         while True:
-            left = list(self._stamped(entity, ranges))
+            left = [one for one in self._stamped(entity, ranges) if one.sequence_number not in warned]
+            warned.update(one.sequence_number for one in left if one.state != SCHEDULED)
             if left:
                 self._cancel(entity, left)
                 until = max(until, self.patience.clock() + (self.patience.seconds if may_be_running else 0.0))
@@ -130,7 +145,9 @@ class ScheduleJob:
             )
             cancel_runs(entity, runs_of(numbers))
         gone = sorted(message.sequence_number for message in messages if message.state != SCHEDULED)
-        if gone:
+        if gone and self._is_replayable:
+            _LOG.warning("%d messages of an earlier run of this micro-batch were enqueued already: it cannot take them back", len(gone))
+        elif gone:
             raise SbMgmtError(
                 f"{len(gone)} messages of the job were enqueued before they could be taken back (sequence numbers {shown(gone)}): schedule "
                 f"for a time after the end of the job"

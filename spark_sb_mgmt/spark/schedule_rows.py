@@ -61,11 +61,12 @@ class RowEncoder:
         self._attempt = attempt
         self._stamp = job_stamp.attempt_prefix(job.id, attempt)
         self._id = f"{job.id}-{attempt.partition}-"
-        self._random = np.random.default_rng([int(job.id, 16), attempt.partition])
+        self._random = np.random.default_rng([*job.id.encode(), attempt.partition])
 
     def problems(self, rows: pa.RecordBatch) -> list[RowProblem]:
-        # What is scheduled for a time that is past is enqueued at once, and can never be taken back.
-        return row_problems(rows, table.SCHEDULE, not_before_ms=self._job.started_ms)
+        # What is scheduled for a time that is past is enqueued at once, and can never be taken back. A micro-batch that is done again after
+        # hours finds times past that were not; it must not stop its query for ever.
+        return row_problems(rows, table.SCHEDULE, not_before_ms=None if self._job.is_replayable else self._job.started_ms)
 
     def timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with the time that each is scheduled for. Draws at random: once for each row, in their order."""
@@ -153,7 +154,7 @@ def requests_of(entries: Entries, most: int, most_bytes: int | None) -> Iterator
 def check_time(options: ScheduleOptions, job: Job) -> None:
     """Raise for an option that would enqueue everything at once."""
     given = options.scheduled_enqueue_time
-    if given is not None and to_milliseconds(given) < job.started_ms:
+    if given is not None and not job.is_replayable and to_milliseconds(given) < job.started_ms:
         raise InvalidArgumentError("option scheduledEnqueueTime", f"is {given.isoformat()}, which is past: it must be a time to come")
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +56,8 @@ from spark_sb_mgmt.spark.write_rows import RowProblem
 LOOKS_S: Final = (0.0, 0.3, 1.0)
 # How often rows are sent again for which no look found anything.
 _MOST_SENT_AGAIN: Final = 5
+# A batch is not to be larger, also where an entity takes messages that are (wire-facts.md, section 4).
+BATCH_BYTES: Final = 1024 * 1024
 # Of these the service says that one message of the request is in the way, not which.
 _OF_ONE_MESSAGE: Final = (ArgumentError, MessageSizeExceededError)
 
@@ -72,6 +74,12 @@ class ScheduleMessages(WriteOperation):
 
     def prepare(self, entity: EntityClient) -> None:
         self.work.prepare(entity)
+
+    def resume(self, entity: EntityClient, passed: Any) -> None:
+        self.work.resume(passed)
+
+    def passed(self, entity: EntityClient) -> Any:
+        return self.work.passed(entity)
 
     def task(self, entity: EntityClient, attempt: TaskAttempt) -> WriteTask:
         return ScheduleTask(entity, attempt, self.options, self.job, self.work.highest or {})
@@ -163,7 +171,7 @@ class ScheduleTask(WriteTask):
         if entries is None:
             return
         limit = self._limit()
-        for request in requests_of(entries, most, limit):
+        for request in requests_of(entries, most, self._options.max_batch_bytes or min(limit or BATCH_BYTES, BATCH_BYTES)):
             if limit is not None and len(request.encoded[0]) + ENVELOPE_BYTES > limit:
                 yield self._too_large(request, limit)
             else:
@@ -171,7 +179,7 @@ class ScheduleTask(WriteTask):
                 yield Step(schedule_entries(request.encoded), request.rows, note)
 
     def _limit(self) -> int | None:
-        """Bytes of a request: what the link takes, or less if that was asked for."""
+        """Bytes of a request with one message: what the link takes, or less if that was asked for."""
         limits = [limit for limit in (self._entity.max_message_size, self._options.max_batch_bytes) if limit is not None]
         return min(limits, default=None)
 

@@ -15,6 +15,8 @@ How to add an operation:
    job as a whole has to do on the driver goes into `commit` and `abort`.
 3. A line in `writer.OPERATIONS`.
 
+Micro-batches of a stream are jobs too, and may be done again by a later run of their query: such attempts count as repeated.
+
 What is given for free: requests wait for room among `pipelineDepth`, rows that are wrong are told before anything of their batch is sent,
 memory is that of the batches in flight, receipts hold `row_key`, and `message_id`, `sequence_number` or `lock_token` where the rows have
 such a column.
@@ -70,27 +72,36 @@ OF_THE_WHOLE: Final = (
 
 @dataclass(frozen=True)
 class Job:
-    """One write of one DataFrame: an id that nobody else has, and when it was planned, in milliseconds since 1970."""
+    """One write of one DataFrame: an id that nobody else has, and when it was planned, in milliseconds since 1970.
+
+    A micro-batch of a stream `is_replayable`: a query that was stopped in its midst does it again under the same id."""
 
     id: str
     started_ms: int
+    is_replayable: bool = False
 
 
 @dataclass(frozen=True)
 class TaskAttempt:
-    """Which attempt at which part of the job this is. `id` is its own among all attempts of the application."""
+    """Which attempt at which part of the job this is. `id` is its own among all attempts of all runs."""
 
     partition: int = 0
     number: int = 0
-    id: int = 0
-    # Whether Spark may run a second attempt beside this one.
+    id: str = "0"
+    # Whether Spark may run a second attempt beside this one, and whether an earlier run of a query may have made one.
     is_speculative: bool = False
+    is_replayable: bool = False
 
     @property
     def is_repeated(self) -> bool:
         """Whether an earlier attempt may have done some of this. A stage that is run again counts its attempts anew, so that False does not
         exclude it."""
-        return self.number > 0
+        return self.number > 0 or self.is_replayable
+
+    @property
+    def may_not_be_first(self) -> bool:
+        """Whether another attempt may have done some of this, before or beside this one."""
+        return self.is_repeated or self.is_speculative
 
 
 @dataclass(frozen=True)
@@ -192,6 +203,14 @@ class WriteOperation(ABC):
 
     def prepare(self, entity: EntityClient) -> None:  # noqa: B027 - as are these two
         """On the driver, before there are tasks; what it keeps on itself goes to them and to `commit` and `abort`."""
+
+    def resume(self, entity: EntityClient, passed: Any) -> None:  # noqa: B027
+        """In place of `prepare`, and in the process that commits, for a micro-batch. `passed` is what `passed` gave when the one before it
+        was committed, None if that is not known."""
+
+    def passed(self, entity: EntityClient) -> Any:
+        """What the next micro-batch need not look at any more."""
+        return None
 
     def commit(self, entity: EntityClient, tasks: Sequence[TaskDone]) -> Mapping[str, int]:
         """Every task succeeded. Raises where the job failed all the same; then `abort` follows. Answers with what receipts have to say

@@ -13,6 +13,7 @@ seen by nobody.
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,7 @@ from spark_sb_mgmt.spark.receipts import ReceiptsDirectory
 from spark_sb_mgmt.spark.schedule_writer import ScheduleMessages
 from spark_sb_mgmt.spark.task_run import MOST_NAMED, Failures, TaskRun
 from spark_sb_mgmt.spark.write_operation import Job, TaskAttempt, TaskDone, WriteOperation, WriteTask
-from spark_sb_mgmt.spark.write_schema import write_columns
+from spark_sb_mgmt.spark.write_schema import WriteColumns, write_columns
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -50,27 +51,26 @@ OPERATIONS: Final[dict[str, type[WriteOperation]]] = {
 class TaskMessage(WriterCommitMessage):
     """What a task tells the driver. `done` is its operation's."""
 
+    job: Job
     attempt: TaskAttempt
     failures: Failures
     done: Any
 
 
-class ManagementWriter(DataSourceArrowWriter):
-    """One write of one DataFrame."""
+class JobWriter:
+    """What one job does in its tasks and on the driver: the frame of batches and of micro-batches."""
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+    def __init__(self, options: WriteOptions, columns: WriteColumns, job: Job) -> None:
         self.options = options
-        self.columns = write_columns(schema, options)
-        self.job = Job(uuid.uuid4().hex, time.time_ns() // 1_000_000)
-        self.receipts = None if options.receipts_path is None else ReceiptsDirectory.of(options.receipts_path, self.job.id)
-        self.operation = OPERATIONS[options.operation](options, self.job)
-        with self._entity() as entity:
-            self.operation.prepare(entity)
+        self.columns = columns
+        self.job = job
+        self.receipts = None if options.receipts_path is None else ReceiptsDirectory.of(options.receipts_path, job.id)
+        self.operation = OPERATIONS[options.operation](options, job)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        attempt = this_attempt()
+        attempt = this_attempt(self.job)
         with ExitStack() as stack:
-            entity = stack.enter_context(self._entity())
+            entity = stack.enter_context(self.opened())
             receipts = None if self.receipts is None else stack.enter_context(self.receipts.writer(attempt, self.columns))
             task = self.operation.task(entity, attempt)
             running = TaskRun(task, entity, self.options, receipts)
@@ -81,14 +81,14 @@ class ManagementWriter(DataSourceArrowWriter):
                 raise
             if running.has_failed:
                 _undo(task, running.failures.named[0])
-            return TaskMessage(attempt, running.failures, task.done())
+            return TaskMessage(self.job, attempt, running.failures, task.done())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         tasks = [message for message in messages if isinstance(message, TaskMessage)]
         failures = [task.failures for task in tasks if task.failures.count]
         if failures and self.options.on_error == "fail":
             raise job_error(failures, self.options)
-        with self._entity() as entity:
+        with self.opened() as entity:
             corrected = self.operation.commit(entity, [TaskDone(task.attempt, task.done) for task in tasks])
         if self.receipts is not None:
             self.receipts.publish([task.attempt for task in tasks], corrected)
@@ -96,37 +96,49 @@ class ManagementWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         tasks = [message if isinstance(message, TaskMessage) else None for message in messages]
         try:
-            with self._entity() as entity:
+            with self.opened() as entity:
                 self.operation.abort(entity, [None if task is None else TaskDone(task.attempt, task.done) for task in tasks])
         finally:
             if self.receipts is not None:
                 self.receipts.discard([task.attempt for task in tasks if task is not None])
 
     @contextmanager
-    def _entity(self) -> Iterator[EntityClient]:
+    def opened(self) -> Iterator[EntityClient]:
         """The entity, errors about it in the words of the options."""
         options = self.options
         with explained(options.operation, options.entity), open_entity(options.connection, options.entity) as entity:
             yield entity
 
 
-def check_mode(overwrite: bool) -> None:
-    """Raise for any mode but append, which is the only one that Spark does not tell from overwrite itself."""
+class ManagementWriter(JobWriter, DataSourceArrowWriter):
+    """One write of one DataFrame."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        super().__init__(options, write_columns(schema, options), Job(uuid.uuid4().hex, time.time_ns() // 1_000_000))
+        with self.opened() as entity:
+            self.operation.prepare(entity)
+
+
+def check_mode(overwrite: bool, method: str = "mode") -> None:
+    """Raise for any mode but append, which is the only one that Spark does not tell from overwrite itself. `method` is how it was set."""
     if overwrite:
+        given = "overwrite" if method == "mode" else "complete"
         raise InvalidArgumentError(
-            'mode("overwrite")',
-            'would have to empty the entity first: use mode("append"). To empty it, write operation batch-delete-messages before',
+            f'{method}("{given}")',
+            f'would have to empty the entity first: use {method}("append"). To empty it, write operation batch-delete-messages before',
         )
 
 
-def this_attempt() -> TaskAttempt:
+def this_attempt(job: Job) -> TaskAttempt:
     """Which attempt of which task runs here; outside of Spark, the first and only one."""
     context = TaskContext.get()
     if context is None:
-        return TaskAttempt()
+        return TaskAttempt(is_replayable=job.is_replayable)
     # Spark hands a session's settings, the application's among them, to tasks as local properties.
     speculative = context.getLocalProperty("spark.speculation") == "true"
-    return TaskAttempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId(), speculative)
+    # Spark counts its attempts anew in each application, and a query may be done again by another.
+    own = f"{context.taskAttemptId()}-{secrets.token_hex(4)}"
+    return TaskAttempt(context.partitionId(), context.attemptNumber(), own, speculative, job.is_replayable)
 
 
 def job_error(failures: Sequence[Failures], options: WriteOptions) -> RowsFailedError:

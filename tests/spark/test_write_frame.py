@@ -177,7 +177,7 @@ def test_an_abort_leaves_no_receipts_also_where_some_were_published(
     writer = planned(queue, receiptsPath=str(tmp_path))
     message = writer.write(batches(*numbers))
     assert isinstance(message, TaskMessage)
-    lost = replace(message, attempt=TaskAttempt(partition=1, id=1))
+    lost = replace(message, attempt=TaskAttempt(partition=1, id="1"))
     with pytest.raises(InvalidArgumentError, match="the driver does not see what an executor wrote"):
         writer.commit([message, lost])
     writer.abort([message, lost, None])
@@ -190,7 +190,7 @@ def test_receipts_of_attempts_that_do_not_count_are_not_published(
     queue, numbers = scheduling(3)
     writer = planned(queue, receiptsPath=str(tmp_path))
     writer.write(batches(*numbers))
-    monkeypatch.setattr(writer_module, "this_attempt", lambda: TaskAttempt(partition=0, number=1, id=7))
+    monkeypatch.setattr(writer_module, "this_attempt", lambda job: TaskAttempt(partition=0, number=1, id="7"))
     writer.commit([writer.write(batches(*numbers))])
     # The second attempt found nothing to cancel; what became of the rows only the first knew.
     assert [row["status"] for row in receipts(tmp_path)] == ["unknown"] * 3

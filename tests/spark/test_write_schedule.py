@@ -303,8 +303,8 @@ class Cluster:
 
     def attempt(self, rows: Iterator[pa.RecordBatch], partition: int = 0, number: int = 0, speculative: bool = False) -> TaskMessage:
         self._ids += 1
-        this = TaskAttempt(partition, number, self._ids, speculative)
-        self._monkeypatch.setattr(writer_module, "this_attempt", lambda: this)
+        this = TaskAttempt(partition, number, str(self._ids), speculative)
+        self._monkeypatch.setattr(writer_module, "this_attempt", lambda job: this)
         message = self.writer.write(rows)
         assert isinstance(message, TaskMessage)
         return message
