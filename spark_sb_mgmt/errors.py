@@ -321,7 +321,8 @@ class ConnectionLostError(TransportError):
 
 
 class DeadlineExceededError(SbMgmtError):
-    """Our own deadline passed. `deadline` names which: connect, open, attach, put-token, request; `seconds` is how long it was."""
+    """Our own deadline passed. `deadline` names which: connect, open, attach, token, put-token, request, declare, discharge; `seconds` is
+    how long it was."""
 
     retryable = True
 
@@ -357,15 +358,19 @@ class OutcomeUnknownError(SbMgmtError):
 
 
 class RowsFailedError(SbMgmtError):
-    """A write of many rows, `count` of which failed. `named` are the first of them, each with its reason."""
+    """A write of many rows, `count` of which failed. `named` are the first of them, each with its reason; `kept` others were done, and
+    stay so."""
 
-    def __init__(self, count: int, named: Sequence[str], *, operation: str | None = None, entity: str | None = None) -> None:
+    def __init__(self, count: int, named: Sequence[str], kept: int = 0, *, operation: str | None = None, entity: str | None = None) -> None:
         self.count = count
+        self.kept = kept
         self.named = tuple(scrub(name) for name in named)
         more = f", and {count - len(named)} more" if count > len(named) else ""
         rows = "1 row" if count == 1 else f"{count} rows"
+        others = f" {kept} others were done and stay so." if kept else ""
         super().__init__(
-            f"{rows} failed: {'; '.join(self.named)}{more}. With option onError=report such rows go to the receipts and the others count",
+            f"{rows} failed: {'; '.join(self.named)}{more}.{others} With option onError=report such rows go to the receipts and the others "
+            f"count",
             operation=operation,
             entity=entity,
         )

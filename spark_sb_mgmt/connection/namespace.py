@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from spark_sb_mgmt.connection.bounded import within
 from spark_sb_mgmt.connection.cbs import encode_put_token, put_token_error
 from spark_sb_mgmt.connection.credentials import Credential, SharedAccessKey, Token
 from spark_sb_mgmt.connection.endpoint import Endpoint
@@ -199,8 +200,10 @@ class NamespaceConnection:
         self._authorizations[entity] = _Authorization(token.renew_at)
 
     def _token(self, entity: str) -> Token:
+        audience, now = self.endpoint.audience(entity), self.timing.now()
+        deadline = self.timing.deadline("token", self.settings.token_timeout_s)
         try:
-            return self._credential.token(self.endpoint.audience(entity), self.timing.now())
+            return within(deadline, lambda: self._credential.token(audience, now))
         except SbMgmtError as problem:
             raise problem.about(names.PUT_TOKEN, entity) from None
 

@@ -31,6 +31,8 @@ class Settings:
     connect_timeout_s: float = 30.0
     open_timeout_s: float = 30.0
     attach_timeout_s: float = 30.0
+    # Entra ID may have to be asked in several ways.
+    token_timeout_s: float = 60.0
     put_token_timeout_s: float = 30.0
     close_timeout_s: float = 1.0
     # A peer from which nothing, not even a heartbeat, came for so long is gone.

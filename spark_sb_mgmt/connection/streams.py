@@ -14,6 +14,7 @@ import socket
 import ssl
 from typing import Final, Protocol
 
+from spark_sb_mgmt.connection.bounded import within
 from spark_sb_mgmt.connection.timing import Deadline
 from spark_sb_mgmt.errors import ConnectionFailedError, ConnectionLostError, InvalidArgumentError
 
@@ -180,9 +181,9 @@ class TlsStream:
 
 
 def connect_tcp(host: str, port: int, deadline: Deadline) -> socket.socket:
-    """A connected socket to the first address of the name that answers. How long the name takes to be resolved is the system's to say."""
+    """A connected socket to the first address of the name that answers."""
     try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = within(deadline, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except OSError as problem:
         raise ConnectionFailedError(f"the name {host} is not known: {_why(problem)}") from problem
     failure: OSError | None = None

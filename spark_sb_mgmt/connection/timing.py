@@ -34,7 +34,7 @@ class Timing:
 
 
 class Deadline:
-    """A time by which something must be done. `name` is what an error calls it: connect, open, attach, put-token, request, close."""
+    """A time by which something must be done. `name` is what an error calls it (DeadlineExceededError)."""
 
     __slots__ = ("_at", "_clock", "name", "seconds")
 

@@ -12,6 +12,7 @@ import pytest
 from spark_sb_mgmt.amqp.message import AmqpValue, Data, Message, encode_message
 from spark_sb_mgmt.amqp.types import Array, Int, Long, Map, Symbol, Timestamp
 from spark_sb_mgmt.client import EntityClient, ScheduledMessage
+from spark_sb_mgmt.connection import request_links
 from spark_sb_mgmt.errors import (
     DeadlineExceededError,
     DecodeError,
@@ -226,6 +227,14 @@ def test_an_answer_that_was_taken_back_is_none_and_leaves_nothing_in_the_next() 
         assert [found.sequence_number for found in orders.peek_message(7)] == [7]
         assert [found.sequence_number for found in orders.peek_message(8)] == [8]
         assert len(peer.requests) == 3
+
+
+def test_an_answer_without_end_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_links, "_LARGEST_ANSWER", 100_000)
+    body = Map([("messages", (Map([("message", message(5, bytes(200_000)))]),))])
+    error = fails(lambda asked: asked.reply(200, body), peek)
+    assert isinstance(error, RemoteProtocolError)
+    assert "more than 100000 bytes" in str(error)
 
 
 def test_answers_of_any_size_behind_one_another() -> None:

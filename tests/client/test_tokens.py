@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -15,11 +16,11 @@ import pytest
 
 from spark_sb_mgmt.amqp.types import Int
 from spark_sb_mgmt.client import EntityClient, ManagementClient
-from spark_sb_mgmt.connection.credentials import SharedAccessKey
+from spark_sb_mgmt.connection.credentials import SharedAccessKey, as_credential
 from spark_sb_mgmt.connection.retry import RetryPolicy
 from spark_sb_mgmt.connection.timing import Timing
 from spark_sb_mgmt.emulator import Emulator, ManualClock
-from spark_sb_mgmt.errors import AuthenticationError, SbMgmtError
+from spark_sb_mgmt.errors import AuthenticationError, DeadlineExceededError, SbMgmtError
 from spark_sb_mgmt.operations.peek import peek_message
 from tests.client.certificates import Authority
 from tests.client.conftest import CONFIG, SOON
@@ -145,8 +146,6 @@ def test_a_credential_that_gives_no_new_token_is_told_when_the_old_one_is_of_no_
 
     started = now.seconds
     with ScriptedPeer(script) as peer, peer.client(timing=now.timing) as client:
-        from spark_sb_mgmt.connection.credentials import as_credential
-
         client._connection._credential = as_credential(identity)
         orders = client.entity("orders")
         orders.peek_message()
@@ -192,6 +191,25 @@ def test_a_signature_that_cannot_be_replaced_is_used_until_its_end_and_then_says
                 with pytest.raises(AuthenticationError, match="give a new one") as caught:
                     entity.peek_message()
                 assert not caught.value.retryable
+
+
+def test_a_credential_that_never_answers() -> None:
+    never = threading.Event()
+
+    class Identity:
+        def get_token(self, *scopes: str, **_: Any) -> Any:
+            never.wait()
+
+    with ScriptedPeer(answer) as peer, peer.client(token_timeout_s=0.05, max_retries=0) as client:
+        client._connection._credential = as_credential(Identity())
+        try:
+            with pytest.raises(DeadlineExceededError) as caught:
+                client.entity("orders").cancel_scheduled_message([1])
+        finally:
+            never.set()
+        assert (caught.value.deadline, caught.value.may_have_taken_effect) == ("token", False)
+        assert (caught.value.operation, caught.value.entity) == ("put-token", "orders")
+        assert peer.tokens == []
 
 
 def json_web_token(expires_at: float) -> str:

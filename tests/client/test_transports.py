@@ -240,6 +240,21 @@ def connect_deadline(text: str, **settings: Any) -> None:
     assert error.entity == "orders"
 
 
+def test_a_name_that_nobody_resolves(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: never.wait())
+    try:
+        connect_deadline(f"Endpoint=sb://ns.example;{KEY}")
+    finally:
+        never.set()
+
+
+def test_a_name_that_there_is_not() -> None:
+    error = failure(f"Endpoint=sb://no-such-namespace.invalid;{KEY}")
+    assert isinstance(error, ConnectionFailedError)
+    assert "the name no-such-namespace.invalid is not known" in str(error)
+
+
 def test_a_host_that_answers_no_connection() -> None:
     # A queue of one that is full: Linux answers no further connection.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as waiting:
