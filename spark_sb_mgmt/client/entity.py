@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from spark_sb_mgmt.amqp.types import Map
+from spark_sb_mgmt.client import scheduling
 from spark_sb_mgmt.client.peeking import PeekPage, found
 from spark_sb_mgmt.client.pipeline import pipeline
 from spark_sb_mgmt.client.transaction import Transaction
@@ -21,7 +22,7 @@ from spark_sb_mgmt.connection import planning
 from spark_sb_mgmt.connection.channel import Channel, Outcome, Window
 from spark_sb_mgmt.connection.peek_range import END_OF_NUMBERS, Peek, PeekRange
 from spark_sb_mgmt.connection.settings import pipeline_depth
-from spark_sb_mgmt.errors import RemoteProtocolError, RequestTooLargeError, SbMgmtError
+from spark_sb_mgmt.errors import RemoteProtocolError, SbMgmtError
 from spark_sb_mgmt.model import Rule
 from spark_sb_mgmt.operations import arguments, delete, names, peek, receive, rules, schedule, sessions, settle
 from spark_sb_mgmt.operations.envelope import Request
@@ -94,24 +95,7 @@ class EntityClient:
     def schedule_message(self, messages: Iterable[schedule.ScheduledMessage] | schedule.ScheduledMessage) -> list[int]:
         """Their sequence numbers, in their order. All are one request: one that is too large is refused before it is sent, and names the
         first message that is too large on its own, if one is."""
-        if isinstance(messages, schedule.ScheduledMessage):
-            messages = [messages]
-        messages = list(messages)
-        request = schedule.schedule_message(messages)
-        try:
-            return self.call(request)
-        except RequestTooLargeError as problem:
-            raise self._with_row(problem, request, messages) from None
-
-    def _with_row(
-        self, error: RequestTooLargeError, request: Request[list[int]], messages: Sequence[schedule.ScheduledMessage]
-    ) -> RequestTooLargeError:
-        envelope = error.size - len(request.body)
-        for row, message in enumerate(messages):
-            size = envelope + len(schedule.schedule_message([message]).body)
-            if size > error.limit:
-                return RequestTooLargeError(size, error.limit, row=row, operation=error.operation, entity=error.entity)
-        return error
+        return scheduling.schedule(self.call, messages)
 
     def cancel_scheduled_message(self, sequence_numbers: Iterable[int]) -> None:
         self.call(schedule.cancel_scheduled_message(sequence_numbers))

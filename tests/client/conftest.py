@@ -90,6 +90,10 @@ class Sdk:
             self._senders[entity] = self._client.get_queue_sender(entity)
         self._senders[entity].send_messages([ServiceBusMessage(body, **properties) for body in bodies])
 
+    def send_to_topic(self, topic: str, *bodies: bytes) -> None:
+        with self._client.get_topic_sender(topic) as sender:
+            sender.send_messages([ServiceBusMessage(body) for body in bodies])
+
     def receive(self, entity: str, count: int, then: Callable[[Any, Any], None], **options: Any) -> list[int]:
         """Receive messages and do something with each; their sequence numbers."""
         numbers: list[int] = []

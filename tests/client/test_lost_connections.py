@@ -312,6 +312,13 @@ def test_a_request_that_the_link_does_not_take_is_not_sent() -> None:
         with pytest.raises(RequestTooLargeError) as caught:
             orders.schedule_message([ScheduledMessage(bytes(500), LATER, f"m{n}") for n in range(10)])
         assert (caught.value.row, caught.value.limit) == (None, 4096)
+        with orders.transaction() as txn:
+            with pytest.raises(RequestTooLargeError) as caught:
+                txn.schedule_message([SCHEDULED, ScheduledMessage(bytes(5000), LATER, "m2")])
+            assert caught.value.row == 1
+        with pytest.raises(RequestTooLargeError) as caught:
+            orders.cancel_scheduled_message(range(1000))
+        assert (caught.value.row, caught.value.operation) == (None, "cancel-scheduled-message")
         assert not peer.requests
 
 

@@ -158,6 +158,27 @@ def test_topics_hold_their_scheduled_messages_and_nested_names_are_entities(clie
         assert nested.path == "site1/orders"
 
 
+def test_subscriptions_and_every_sub_queue_are_entities(client: ManagementClient, sdk: Sdk) -> None:
+    sdk.send_to_topic("events", b"a")
+    sdk.send("orders", b"b")
+    sdk.receive("orders", 1, lambda receiver, message: receiver.dead_letter_message(message))
+    found = {
+        path: [message.body for message in client.entity(path).peek_message()]
+        for path in (
+            "events/Subscriptions/audit",
+            # As users write it.
+            "events/subscriptions/audit",
+            "events/Subscriptions/audit/$DeadLetterQueue",
+            "orders",
+            "orders/$DeadLetterQueue",
+            "orders/$deadletterqueue",
+            "orders/$Transfer/$DeadLetterQueue",
+        )
+    }
+    assert [path for path, bodies in found.items() if bodies == [b"a"]] == ["events/Subscriptions/audit", "events/subscriptions/audit"]
+    assert [path for path, bodies in found.items() if bodies == [b"b"]] == ["orders/$DeadLetterQueue", "orders/$deadletterqueue"]
+
+
 def test_the_entity_of_the_connection_string(emulator: Emulator) -> None:
     with ManagementClient.from_connection_string(f"{emulator.connection_string};EntityPath=orders") as client:
         assert client.entity().path == "orders"
