@@ -12,14 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
+from spark_sb_mgmt.amqp.columns import COLUMNS, Received, sections_of
+from spark_sb_mgmt.amqp.message import decode_message
+from spark_sb_mgmt.amqp.messages import locate
+from spark_sb_mgmt.amqp.types import Map
 from spark_sb_mgmt.client import EntityClient
 from spark_sb_mgmt.spark.number_runs import Runs
 from spark_sb_mgmt.spark.write_operation import TaskAttempt
 
 KEY: Final = "x-opt-sbmgmt-stamp"
 _PAGE: Final = 250
+_SEEN: Final = ("sequence_number", "state", "message_id")
+# All else of a message is passed over.
+_SECTIONS: Final = sections_of(_SEEN)
 
 
 @dataclass(frozen=True)
@@ -49,9 +57,18 @@ def stamped(entity: EntityClient, prefix: str, ranges: Runs) -> Iterator[Stamped
     for page in entity.peek_ranges(ranges, _PAGE):
         if wanted not in page.response:
             continue
-        for message in page:
-            annotations = message.message_annotations
-            stamp = None if annotations is None else annotations.get(KEY)
-            if isinstance(stamp, str) and stamp.startswith(prefix):
-                _, partition, attempt, row = stamp.split("/")
-                yield Stamped(message.sequence_number, int(partition), attempt, int(row), message.state, message.message_id)
+        messages = locate([page.response])
+        for index in chain.from_iterable(range(part.start, part.stop) for part in page.keep):
+            wire = messages.buffer[messages.start[index] : messages.end[index]]
+            if wanted in wire and (found := _stamped(wire, prefix)) is not None:
+                yield found
+
+
+def _stamped(wire: bytes, prefix: str) -> Stamped | None:
+    message = decode_message(wire, sections=_SECTIONS)
+    stamp = (message.message_annotations or Map()).get(KEY)
+    if not isinstance(stamp, str) or not stamp.startswith(prefix):
+        return None
+    number, state, message_id = (COLUMNS[name].read(Received(message, wire, None, None)) for name in _SEEN)
+    _, partition, attempt, row = stamp.split("/")
+    return Stamped(number, int(partition), attempt, int(row), state, message_id)

@@ -144,7 +144,8 @@ def off_the_line(times: dict[int, float]) -> float:
     return float(np.abs((a + b * counts) / seconds - 1).max())
 
 
-def run() -> Iterator[Figure]:
+def local_spark() -> SparkSession:
+    """A Spark on two cores that knows the source."""
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -152,6 +153,11 @@ def run() -> Iterator[Figure]:
         .getOrCreate()
     )
     spark_sb_mgmt.register(spark)
+    return spark
+
+
+def run() -> Iterator[Figure]:
+    spark = local_spark()
     with tempfile.TemporaryDirectory() as folder, Program(CONFIG, Path(folder)) as program:
         fill(program.ready(), QUEUE, sample(), MESSAGES)
         reading = Reading(spark, program.connection_string)
