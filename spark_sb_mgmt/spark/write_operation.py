@@ -137,7 +137,7 @@ Result: TypeAlias = "Step[Any] | Receipt"
 class WriteTask(ABC):
     """One attempt of one task: rows in, requests out, answers in, receipts out."""
 
-    # Whether the first row that fails ends the task. Where what was done can be undone, it is of no use to do more.
+    # Whether the first row that fails ends the task, and with it the job: where what was done can be undone, it is of no use to do more.
     stops_at_failure = False
 
     @abstractmethod

@@ -4,7 +4,8 @@ The one rule: every row is accounted for. A task ends with a receipt for each of
 driver has seen that every row was done, or with `onError=report` that it stands in the receipts with the reason.
 
 A row that fails by its own fault does not fail its task: Spark would try it again, to fail again, and an operation that cannot be repeated
-would then find its own effects in the way. The task says so in its commit message instead, and `commit` fails the job.
+would then find its own effects in the way. The task says so in its commit message instead, and `commit` fails the job. Where all that was
+done can be undone, it does fail, so that the job ends now.
 
 The writer is made on the driver and pickled: to the tasks, and to the process that commits or aborts. What `write` changes on itself is
 seen by nobody.
@@ -81,6 +82,9 @@ class JobWriter:
                 raise
             if running.has_failed:
                 _undo(task, running.failures.named[0])
+                if task.stops_at_failure:
+                    # Now, and not when all others are done, of which nothing would stand either.
+                    raise job_error([running.failures], self.options)
             return TaskMessage(self.job, attempt, running.failures, task.done())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
