@@ -2,6 +2,9 @@
 
 The one rule: a place is a start and an end in the batch's buffer, places of one column come in the order of the buffer, and Arrow's own
 kernels do the copying. A null has its place too, an empty one, so that the order holds.
+
+Arrays that most batches have are made of buffers: `pa.array` and `pa.scalar` import pandas where it is installed, which costs every new
+worker of Spark most of a second, and memory.
 """
 
 from __future__ import annotations
@@ -95,7 +98,20 @@ def slices(buffer: bytes, start: Ints, end: Ints, valid: Mask | None = None) -> 
 
 @lru_cache(maxsize=64)
 def _even(count: int) -> pa.Array:
-    return pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))
+    return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(np.arange(0, 2 * count, 2, dtype=np.int32))])
+
+
+@lru_cache(maxsize=16)
+def repeated(text: str, count: int) -> pa.Array:
+    """A text column with one value."""
+    return _strings((text,)).take(pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(bytes(count))]))
+
+
+@lru_cache(maxsize=16)
+def _strings(values: tuple[str, ...]) -> pa.Array:
+    encoded = [value.encode() for value in values]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))])
 
 
 def _assemble(count: int, parts: list[tuple[Any, pa.Array]]) -> pa.Array:
@@ -158,4 +174,5 @@ def numbers(values: npt.NDArray[Any], valid: Mask, kind: pa.DataType) -> pa.Arra
 
 def names(index: Bytes, valid: Mask | None, of: tuple[str, ...]) -> pa.Array:
     """A text column with few different values, by their index."""
-    return pc.take(pa.array(of, pa.string()), pa.array(index, mask=None if valid is None else ~valid))
+    places = pa.Array.from_buffers(pa.uint8(), len(index), [_validity(valid), pa.py_buffer(np.ascontiguousarray(index))])
+    return _strings(of).take(places)

@@ -136,7 +136,7 @@ class _Columns:
         return build.numbers(np.where(valid, milliseconds, 0) * 1000, valid, col.TIMESTAMP)
 
     def _entity(self) -> pa.Array:
-        return pa.repeat(pa.scalar(self.entity, pa.string()), self.count)
+        return pa.nulls(self.count, pa.string()) if self.entity is None else build.repeated(self.entity, self.count)
 
     @cached_property
     def _ttl(self) -> tuple[Ints, Mask]:
