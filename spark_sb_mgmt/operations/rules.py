@@ -19,8 +19,8 @@ from spark_sb_mgmt.operations import arguments, names, results
 from spark_sb_mgmt.operations.envelope import Request, Response
 
 # True and false filters have no map form.
-_TRUE_EXPRESSION: Final = "1=1"
-_FALSE_EXPRESSION: Final = "1=0"
+TRUE_EXPRESSION: Final = "1=1"
+FALSE_EXPRESSION: Final = "1=0"
 
 
 def add_rule(rule: Rule) -> Request[None]:
@@ -68,9 +68,9 @@ def _filter_pair(rule_filter: RuleFilter) -> tuple[str, Map]:
     if isinstance(rule_filter, SqlFilter):
         return names.SQL_FILTER, _expression("filter", rule_filter.expression)
     if isinstance(rule_filter, TrueFilter):
-        return names.SQL_FILTER, _expression("filter", _TRUE_EXPRESSION)
+        return names.SQL_FILTER, _expression("filter", TRUE_EXPRESSION)
     if isinstance(rule_filter, FalseFilter):
-        return names.SQL_FILTER, _expression("filter", _FALSE_EXPRESSION)
+        return names.SQL_FILTER, _expression("filter", FALSE_EXPRESSION)
     if not isinstance(rule_filter, CorrelationFilter):
         raise InvalidArgumentError("filter", f"must be a filter of spark_sb_mgmt.model, not {rule_filter!r:.80}")
     pairs: list[tuple[str, Value]] = []

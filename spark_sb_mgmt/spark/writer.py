@@ -33,9 +33,14 @@ from spark_sb_mgmt.spark import option_table as table
 from spark_sb_mgmt.spark.cancel_writer import CancelScheduled
 from spark_sb_mgmt.spark.connections import open_entity
 from spark_sb_mgmt.spark.option_objects import WriteOptions
+from spark_sb_mgmt.spark.purge_writer import PurgeMessages
 from spark_sb_mgmt.spark.read_errors import explained
 from spark_sb_mgmt.spark.receipts import ReceiptsDirectory
+from spark_sb_mgmt.spark.renew_writer import RenewLocks, RenewSessionLocks
+from spark_sb_mgmt.spark.rules_writer import AddRules, RemoveRules
 from spark_sb_mgmt.spark.schedule_writer import ScheduleMessages
+from spark_sb_mgmt.spark.settle_writer import SettleMessages
+from spark_sb_mgmt.spark.state_writer import SetSessionStates
 from spark_sb_mgmt.spark.task_run import MOST_NAMED, Failures, TaskRun
 from spark_sb_mgmt.spark.write_operation import Job, TaskAttempt, TaskDone, WriteOperation, WriteTask
 from spark_sb_mgmt.spark.write_schema import WriteColumns, write_columns
@@ -45,17 +50,25 @@ _LOG: Final = logging.getLogger(__name__)
 OPERATIONS: Final[dict[str, type[WriteOperation]]] = {
     table.SCHEDULE: ScheduleMessages,
     table.CANCEL: CancelScheduled,
+    table.SETTLE: SettleMessages,
+    table.RENEW_LOCK: RenewLocks,
+    table.RENEW_SESSION_LOCK: RenewSessionLocks,
+    table.SET_SESSION_STATE: SetSessionStates,
+    table.ADD_RULE: AddRules,
+    table.REMOVE_RULE: RemoveRules,
+    table.PURGE: PurgeMessages,
 }
 
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """What a task tells the driver. `done` is its operation's."""
+    """What a task tells the driver. `done` is its operation's; `kept` is how many of its rows were done and are not undone."""
 
     job: Job
     attempt: TaskAttempt
     failures: Failures
     done: Any
+    kept: int = 0
 
 
 class JobWriter:
@@ -85,13 +98,15 @@ class JobWriter:
                 if task.stops_at_failure:
                     # Now, and not when all others are done, of which nothing would stand either.
                     raise job_error([running.failures], self.options)
-            return TaskMessage(self.job, attempt, running.failures, task.done())
+            # What stops at a failure is undone after it.
+            kept = 0 if task.stops_at_failure else running.rows - running.failures.count
+            return TaskMessage(self.job, attempt, running.failures, task.done(), kept)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         tasks = [message for message in messages if isinstance(message, TaskMessage)]
         failures = [task.failures for task in tasks if task.failures.count]
         if failures and self.options.on_error == "fail":
-            raise job_error(failures, self.options)
+            raise job_error(failures, self.options, sum(task.kept for task in tasks))
         with self.opened() as entity:
             corrected = self.operation.commit(entity, [TaskDone(task.attempt, task.done) for task in tasks])
         if self.receipts is not None:
@@ -145,11 +160,11 @@ def this_attempt(job: Job) -> TaskAttempt:
     return TaskAttempt(context.partitionId(), context.attemptNumber(), own, speculative, job.is_replayable)
 
 
-def job_error(failures: Sequence[Failures], options: WriteOptions) -> RowsFailedError:
-    """The one error of a job whose rows failed."""
+def job_error(failures: Sequence[Failures], options: WriteOptions, kept: int = 0) -> RowsFailedError:
+    """The one error of a job whose rows failed; `kept` others were done."""
     count = sum(each.count for each in failures)
     named = [name for each in failures for name in each.named][:MOST_NAMED]
-    return RowsFailedError(count, named, operation=options.operation, entity=options.entity)
+    return RowsFailedError(count, named, kept, operation=options.operation, entity=options.entity)
 
 
 def _undo(task: WriteTask, reason: str) -> None:

@@ -9,7 +9,7 @@ from itertools import count
 
 import pyspark
 import pytest
-from azure.servicebus import ServiceBusClient
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_sb_mgmt
@@ -19,6 +19,7 @@ from spark_sb_mgmt.emulator import Emulator
 NewEntity = Callable[[str], str]
 Write = Callable[..., None]
 Scheduling = Callable[..., tuple[str, list[int]]]
+Deferring = Callable[..., tuple[str, list[int]]]
 
 _EACH = 100
 _KINDS = {
@@ -109,5 +110,26 @@ def scheduling(emulator: Emulator, new_entity: NewEntity) -> Scheduling:
         messages = [ScheduledMessage(b"body", tomorrow, f"message-{at}") for at in range(count)]
         with ManagementClient.from_connection_string(emulator.connection_string) as client, client.entity(name) as entity:
             return name, sorted(entity.schedule_message(messages))
+
+    return make
+
+
+@pytest.fixture
+def deferring(sdk: ServiceBusClient, new_entity: NewEntity) -> Deferring:
+    """A queue with so many messages, of which the first `deferred` are deferred; its name and their numbers."""
+
+    def make(deferred: int, others: int = 0, kind: str = "queue", session_id: str | None = None) -> tuple[str, list[int]]:
+        queue = new_entity(kind)
+        with sdk.get_queue_sender(queue) as sender:
+            sender.send_messages([ServiceBusMessage(f"body {at}", session_id=session_id) for at in range(deferred)])
+            numbers: list[int] = []
+            with sdk.get_queue_receiver(queue, session_id=session_id) as receiver:  # type: ignore[arg-type]
+                while len(numbers) < deferred:
+                    for message in receiver.receive_messages(deferred - len(numbers), max_wait_time=5):
+                        receiver.defer_message(message)
+                        numbers.append(message.sequence_number or 0)
+            if others:
+                sender.send_messages([ServiceBusMessage("other", session_id=session_id) for _ in range(others)])
+        return queue, sorted(numbers)
 
     return make

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import DataFrame
 
 from spark_sb_mgmt.client import ManagementClient
@@ -16,9 +15,9 @@ from spark_sb_mgmt.spark.deferred import DeferredMessages, Patience, Status
 from spark_sb_mgmt.spark.deferred_reader import DeferredReader
 from spark_sb_mgmt.spark.options import ReceiveOptions, read_options
 from spark_sb_mgmt.spark.read_schema import read_columns, read_schema
+from tests.spark.conftest import Deferring
 
 Read = Callable[..., DataFrame]
-NewEntity = Callable[[str], str]
 
 
 def receive(read: Read, queue: str, **options: object) -> DataFrame:
@@ -26,34 +25,11 @@ def receive(read: Read, queue: str, **options: object) -> DataFrame:
     return read(schema, operation="receive-by-sequence-number", queue=queue, **options)
 
 
-@pytest.fixture
-def deferring(sdk: ServiceBusClient, new_entity: NewEntity) -> Callable[..., tuple[str, list[int]]]:
-    """A queue with so many messages, of which the first `deferred` are deferred; its name and their numbers."""
-
-    def make(deferred: int, others: int = 0, kind: str = "queue", session_id: str | None = None) -> tuple[str, list[int]]:
-        queue = new_entity(kind)
-        with sdk.get_queue_sender(queue) as sender:
-            sender.send_messages([ServiceBusMessage(f"body {at}", session_id=session_id) for at in range(deferred)])
-            numbers: list[int] = []
-            with sdk.get_queue_receiver(queue, session_id=session_id) as receiver:  # type: ignore[arg-type]
-                while len(numbers) < deferred:
-                    for message in receiver.receive_messages(deferred - len(numbers), max_wait_time=5):
-                        receiver.defer_message(message)
-                        numbers.append(message.sequence_number or 0)
-            if others:
-                sender.send_messages([ServiceBusMessage("other", session_id=session_id) for _ in range(others)])
-        return queue, sorted(numbers)
-
-    return make
-
-
 def numbers(df: DataFrame) -> list[int]:
     return sorted(row.sequence_number for row in df.collect())
 
 
-def test_listed_numbers_are_locked_and_can_be_settled(
-    read: Read, deferring: Callable[..., tuple[str, list[int]]], emulator: Emulator
-) -> None:
+def test_listed_numbers_are_locked_and_can_be_settled(read: Read, deferring: Deferring, emulator: Emulator) -> None:
     queue, _ = deferring(30)
     rows = receive(read, queue, sequenceNumbers="1,3-5,20-29", pageSize=4, numPartitions=3).collect()
     assert sorted(row.sequence_number for row in rows) == [1, 3, 4, 5, *range(20, 30)]
@@ -65,13 +41,13 @@ def test_listed_numbers_are_locked_and_can_be_settled(
 
 
 @pytest.mark.parametrize("kind", ["queue", "partitioned"])
-def test_a_range_finds_what_is_deferred_there(read: Read, deferring: Callable[..., tuple[str, list[int]]], kind: str) -> None:
+def test_a_range_finds_what_is_deferred_there(read: Read, deferring: Deferring, kind: str) -> None:
     queue, deferred = deferring(40, others=40, kind=kind)
     df = receive(read, queue, fromSequenceNumber=0, numPartitions=3, pageSize=7)
     assert numbers(df) == deferred
 
 
-def test_deleted_messages_are_gone(read: Read, deferring: Callable[..., tuple[str, list[int]]], emulator: Emulator) -> None:
+def test_deleted_messages_are_gone(read: Read, deferring: Deferring, emulator: Emulator) -> None:
     queue, deferred = deferring(20)
     rows = receive(read, queue, sequenceNumbers="1-10", receiveMode="receiveAndDelete").collect()
     assert sorted(row.sequence_number for row in rows) == deferred[:10]
@@ -90,9 +66,7 @@ def test_taking_for_good_warns_what_a_second_evaluation_does(emulator: Emulator,
         assert caplog.text.count("every evaluation of this DataFrame removes messages from orders for good") == warnings
 
 
-def test_missing_fail_is_told_with_numbers_and_leaves_no_lock(
-    read: Read, deferring: Callable[..., tuple[str, list[int]]], emulator: Emulator
-) -> None:
+def test_missing_fail_is_told_with_numbers_and_leaves_no_lock(read: Read, deferring: Deferring, emulator: Emulator) -> None:
     queue, _ = deferring(20, others=2)
     with pytest.raises(Exception, match=r"3 of the deferred messages .*missing: 30; not deferred: 21, 22.*onMissing"):
         receive(read, queue, sequenceNumbers="5-22,30", pageSize=6).collect()
@@ -100,12 +74,12 @@ def test_missing_fail_is_told_with_numbers_and_leaves_no_lock(
     assert numbers(receive(read, queue, sequenceNumbers="1-20", pageSize=100)) == list(range(1, 21))
 
 
-def test_missing_skip_gives_the_others(read: Read, deferring: Callable[..., tuple[str, list[int]]]) -> None:
+def test_missing_skip_gives_the_others(read: Read, deferring: Deferring) -> None:
     queue, _ = deferring(12)
     assert numbers(receive(read, queue, sequenceNumbers="1-4,7,100-110", onMissing="skip")) == [1, 2, 3, 4, 7]
 
 
-def test_missing_report_gives_a_row_with_its_status(read: Read, deferring: Callable[..., tuple[str, list[int]]]) -> None:
+def test_missing_report_gives_a_row_with_its_status(read: Read, deferring: Deferring) -> None:
     queue, _ = deferring(5, others=1)
     first = receive(read, queue, sequenceNumbers="2")
     assert len(first.collect()) == 1
@@ -127,7 +101,7 @@ def test_missing_report_gives_a_row_with_its_status(read: Read, deferring: Calla
     assert [tuple(row) for row in pruned] == [("missing", 7)]
 
 
-def test_a_second_evaluation_is_told_about_its_own_locks(read: Read, deferring: Callable[..., tuple[str, list[int]]]) -> None:
+def test_a_second_evaluation_is_told_about_its_own_locks(read: Read, deferring: Deferring) -> None:
     queue, _ = deferring(3)
     df = receive(read, queue, sequenceNumbers="1-3")
     assert len(df.collect()) == 3
@@ -136,7 +110,7 @@ def test_a_second_evaluation_is_told_about_its_own_locks(read: Read, deferring: 
 
 
 def test_who_stops_early_keeps_only_the_locks_of_what_he_was_given(
-    deferring: Callable[..., tuple[str, list[int]]], emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+    deferring: Deferring, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What Spark does for a limit: it closes the iterator, with requests in flight."""
     monkeypatch.setattr("spark_sb_mgmt.spark.deferred_reader.BATCH_MESSAGES", 1)
@@ -169,7 +143,7 @@ class Clock:
 
 
 def test_locks_of_a_killed_attempt_are_waited_for_with_a_word_about_it(
-    deferring: Callable[..., tuple[str, list[int]]], emulator: Emulator, caplog: pytest.LogCaptureFixture
+    deferring: Deferring, emulator: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue, deferred = deferring(9)
     with ManagementClient.from_connection_string(emulator.connection_string) as client, client.entity(queue) as entity:
@@ -196,7 +170,7 @@ def test_locks_of_a_killed_attempt_are_waited_for_with_a_word_about_it(
         assert (late.not_received, clock.now >= 60) == ({2: Status.LOCKED}, True)
 
 
-def test_listed_numbers_of_several_partition_ids(read: Read, deferring: Callable[..., tuple[str, list[int]]]) -> None:
+def test_listed_numbers_of_several_partition_ids(read: Read, deferring: Deferring) -> None:
     """The service refuses a request that mixes them."""
     queue, deferred = deferring(30, kind="partitioned")
     assert len({number >> 48 for number in deferred}) > 1
@@ -207,7 +181,7 @@ def test_listed_numbers_of_several_partition_ids(read: Read, deferring: Callable
     assert status == {**dict.fromkeys(deferred, "received"), **dict.fromkeys(missing, "missing")}
 
 
-def test_deferred_messages_of_a_session(read: Read, deferring: Callable[..., tuple[str, list[int]]]) -> None:
+def test_deferred_messages_of_a_session(read: Read, deferring: Deferring) -> None:
     queue, deferred = deferring(6, kind="sessions", session_id="a")
     df = receive(read, queue, fromSequenceNumber=0, sessionId="a")
     rows = df.collect()
@@ -215,9 +189,7 @@ def test_deferred_messages_of_a_session(read: Read, deferring: Callable[..., tup
     assert {row.session_id for row in rows} == {"a"}
 
 
-def test_a_lost_answer_is_waited_for_and_nothing_is_lost(
-    read: Read, deferring: Callable[..., tuple[str, list[int]]], emulator: Emulator
-) -> None:
+def test_a_lost_answer_is_waited_for_and_nothing_is_lost(read: Read, deferring: Deferring, emulator: Emulator) -> None:
     """The connection goes after the locks were taken: they end after five seconds, and the messages are taken then."""
     queue, deferred = deferring(8, kind="brief-locks")
     key = emulator.faults.add(Fault("drop-connection", operation="receive-by-sequence-number", entity=queue, when="after"))
