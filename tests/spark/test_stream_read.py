@@ -95,7 +95,9 @@ def test_a_micro_batch_that_failed_comes_again_with_the_same_rows(
         available_now(df, sink, tmp_path)
     send(sdk, queue, 4)
     sink.fails_at = None
-    available_now(df, sink, tmp_path)
+    # Without read limits Trigger.AvailableNow is one micro-batch: at first the one that failed, at the next run the rest.
+    for _ in range(1 if HAS_READ_LIMITS else 2):
+        available_now(df, sink, tmp_path)
     first, again = sink.batches[0]
     assert first == again == list(range(1, 11))
     assert sink.numbers == list(range(1, 15))
