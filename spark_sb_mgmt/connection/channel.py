@@ -238,6 +238,8 @@ class Channel:
             # The peer gave no credit for it.
             call = self._ready.popleft()
             self._attempt_failed(call, call.deadline.error())
+            if links is not None:
+                links.no_credit()
 
     def _collect(self) -> None:
         while self._arrived:

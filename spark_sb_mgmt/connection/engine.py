@@ -20,7 +20,7 @@ from cproton import (  # type: ignore[import-untyped]
     pn_event_delivery,
     pn_event_type,
 )
-from proton import Collector, Connection, Delivery, Event, Transport
+from proton import Collector, Connection, Delivery, Event, ProtonException, Transport
 from proton import Link as ProtonLink
 from proton import Session as ProtonSession
 
@@ -34,6 +34,7 @@ _MAX_FRAME_SIZE: Final = 1024 * 1024
 _OUTPUT_CHUNK: Final = 256 * 1024
 # Steps end at least so often: heartbeats are looked after between them.
 _LONGEST_STEP_S: Final = 5.0
+_MOST_UNANSWERED: Final = 2
 _LOCAL_IDLE_TIMEOUT: Final = "local-idle-timeout expired"
 _DELIVERY: Final = Event.DELIVERY.number
 
@@ -70,6 +71,7 @@ class Engine:
         # What came behind SASL's outcome.
         self._rest = b""
         self._remote_closed = False
+        self._unanswered = 0
         # When the engine wants to be ticked next, 0 for never.
         self._tick_due = 0.0
         self._on_event: dict[int, Callable[[Any], None]] = {
@@ -145,6 +147,17 @@ class Engine:
         if self.error is None:
             self._stream.close()
             self._end(error)
+
+    def answered(self) -> None:
+        """Somebody had an answer: there is one who answers."""
+        self._unanswered = 0
+
+    def left_unanswered(self) -> None:
+        """Links were not opened in time, or given up because nothing was answered on them. Once a service may be slow; if it happens again
+        with no answer to anybody in between, the connection is of no use, whatever heartbeats say."""
+        self._unanswered += 1
+        if self._unanswered == _MOST_UNANSWERED:
+            self.fail(ConnectionLostError(f"{self._host} answers no more", may_have_taken_effect=True))
 
     def _end(self, error: SbMgmtError) -> None:
         self.error = error
@@ -253,6 +266,9 @@ class Engine:
                     self._delivery(Delivery.wrap(pn_event_delivery(event)))  # type: ignore[no-untyped-call]
                 elif (handle := self._on_event.get(kind)) is not None:
                     handle(Event.wrap(event))  # type: ignore[no-untyped-call]
+            except (ProtonException, UnicodeDecodeError) as problem:
+                # Some of what the peer said is read by proton's Python only here: names, conditions, properties.
+                raise RemoteProtocolError(f"{self._host} sent what cannot be read: {type(problem).__name__}") from None
             finally:
                 pn_collector_pop(collector)
 

@@ -27,7 +27,7 @@ from spark_sb_mgmt.connection.request_links import Exchange, RequestLinks, unsen
 from spark_sb_mgmt.connection.sasl import PLAIN, SaslClient
 from spark_sb_mgmt.connection.settings import Settings
 from spark_sb_mgmt.connection.timing import Deadline, DrivenClock, Timing
-from spark_sb_mgmt.errors import ClosedError, ConnectionLostError, SbMgmtError
+from spark_sb_mgmt.errors import ClosedError, ConnectionLostError, DeadlineExceededError, SbMgmtError
 from spark_sb_mgmt.operations import names
 
 # Between two attempts to replace a token.
@@ -179,6 +179,8 @@ class NamespaceConnection:
             pair = RequestLinks(engine, f"{entity}/{names.MANAGEMENT_NODE}")
             pair.attach(self.deadline("attach", self.settings.attach_timeout_s))
         except SbMgmtError as problem:
+            if isinstance(problem, DeadlineExceededError):
+                engine.left_unanswered()
             raise unsent(problem).about(entity=entity) from None
         return pair
 

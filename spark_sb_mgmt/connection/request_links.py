@@ -21,6 +21,7 @@ from spark_sb_mgmt.connection.engine import Engine
 from spark_sb_mgmt.connection.timing import Deadline
 from spark_sb_mgmt.errors import (
     AuthenticationError,
+    ConnectionLostError,
     DecodeError,
     RemoteProtocolError,
     RequestTooLargeError,
@@ -33,6 +34,8 @@ from spark_sb_mgmt.operations.envelope import Response, read_response
 _CREDIT: Final = 512
 # More than any answer of the service. A peer that sends this much for one is not going to end.
 _LARGEST_ANSWER: Final = 512 * 1024 * 1024
+# One request may be slow; after so many the next is sent on new links.
+_MOST_UNANSWERED: Final = 2
 TRANSACTIONAL_STATE: Final = 0x34
 
 _Error = TypeVar("_Error", bound=SbMgmtError)
@@ -72,6 +75,8 @@ class RequestLinks:
         self._in_flight: dict[str, Exchange] = {}
         self._unsettled: dict[Delivery, str] = {}
         self._sent = 0
+        # How many requests in a row were given up without any answer in between.
+        self._unanswered = 0
         # What has come of an answer that is not complete.
         self._parts: list[bytes | bytearray] = []
         self._parts_size = 0
@@ -147,6 +152,19 @@ class RequestLinks:
             error = exchange.deadline.error()
             error.may_have_taken_effect = True
             exchange.finish(None, error)
+            self._unanswered += 1
+            if self._unanswered == _MOST_UNANSWERED:
+                self._give_up(f"left {_MOST_UNANSWERED} requests in a row unanswered")
+
+    def no_credit(self) -> None:
+        """A request could not be sent in time. With none in flight there is no answer that could bring credit."""
+        if not self._in_flight:
+            self._give_up("gave no credit")
+
+    def _give_up(self, why: str) -> None:
+        if self.is_usable:
+            self.lost(ConnectionLostError(f"{self._node} {why}"))
+            self.engine.left_unanswered()
 
     def close(self) -> None:
         """Detach, without waiting for the peer to do so too."""
@@ -204,6 +222,8 @@ class RequestLinks:
             self._answer(b"".join(parts))
 
     def _answer(self, raw: bytes) -> None:
+        self._unanswered = 0
+        self.engine.answered()
         try:
             response = read_response(raw)
         except DecodeError as problem:

@@ -216,8 +216,8 @@ class PeerConnection:
             link.close()
         elif link.is_sender:
             self.answers[link.remote_target.address or link.name] = link
-        elif self.server.credit:
-            link.flow(self.server.credit)
+        elif credit := self.server.credit_of_node(address):
+            link.flow(credit)
 
     def delivery(self, link: Any, delivery: Any) -> None:
         if link.is_sender or delivery.partial or not delivery.readable:
@@ -280,7 +280,7 @@ def _accept_all(request: Message, delivery: Any, peer: PeerConnection) -> None:
 
 class ScriptedPeer:
     """`refuse_attach` has a condition for an address; `ignore_attach` addresses that are never answered; `opens` False never says a word
-    after SASL; `closes` False does not answer a close."""
+    after SASL; `closes` False does not answer a close; `credit_of`, unless empty, has all the nodes that give credit."""
 
     def __init__(
         self,
@@ -290,6 +290,7 @@ class ScriptedPeer:
         coordinate: Callable[[Message, Any, PeerConnection], None] = _accept_all,
         max_message_size: int = 1 << 20,
         credit: int = 100,
+        credit_of: dict[str, int] | None = None,
         refuse_attach: Mapping[str, str] | None = None,
         ignore_attach: tuple[str, ...] = (),
         mechanisms: tuple[str, ...] = ("ANONYMOUS",),
@@ -303,6 +304,7 @@ class ScriptedPeer:
         self.coordinate = coordinate
         self.max_message_size = max_message_size
         self.credit = credit
+        self.credit_of = credit_of
         self.refuse_attach = refuse_attach or {}
         self.ignore_attach = ignore_attach
         self.mechanisms = {name: lambda response: "anyone" for name in mechanisms}
@@ -334,6 +336,9 @@ class ScriptedPeer:
 
     def client(self, **settings: Any) -> ManagementClient:
         return ManagementClient.from_connection_string(self.connection_string, **{**QUICK, **settings})
+
+    def credit_of_node(self, address: str) -> int:
+        return self.credit_of.get(address, 0) if self.credit_of else self.credit
 
     def do(self, what: Callable[[], None]) -> None:
         """Run something in the peer's thread: an answer that comes when the test says so."""

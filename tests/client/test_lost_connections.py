@@ -233,6 +233,20 @@ def test_every_wait_has_its_deadline() -> None:
     assert deadline_of(ScriptedPeer(answer, ignore_attach=("orders/$management",)), attach_timeout_s=0.1) == "attach"
 
 
+def test_a_peer_that_opens_no_links_is_left_after_the_second_time() -> None:
+    with ScriptedPeer(answer, ignore_attach=("orders/$management",)) as peer:
+        retry = RetryPolicy(max_retries=2, base_delay_s=0.001)
+        with peer.client(retry=retry, attach_timeout_s=0.05) as client, client.entity("orders") as orders:
+            with pytest.raises(DeadlineExceededError) as caught:
+                orders.peek_message()
+            assert caught.value.deadline == "attach"
+            assert peer.accepted == 2
+            # It lives again; what is asked of it is answered on the second connection.
+            peer.ignore_attach = ()
+            assert orders.peek_message(5)[0].sequence_number == 5
+            assert peer.accepted == 2
+
+
 def test_a_request_for_which_there_is_no_credit_is_not_sent_and_known_not_to_be() -> None:
     def cbs_credit(asked: Asked) -> None:
         raise AssertionError("not without credit")
@@ -260,6 +274,19 @@ def test_nobody_there() -> None:
             client.entity("orders").schedule_message([SCHEDULED])
         assert f"127.0.0.1:{port}" in str(caught.value)
         assert "very-secret" not in str(caught.value) + repr(client) + repr(client.entity("orders"))
+
+
+def test_links_without_credit_are_given_up_and_then_their_connection() -> None:
+    credit = {"$cbs": 100}
+    with ScriptedPeer(answer, credit_of=credit) as peer, peer.client(max_retries=0) as client, client.entity("orders") as orders:
+        for _ in range(2):
+            with pytest.raises(DeadlineExceededError) as caught:
+                orders.cancel_scheduled_message([1])
+            assert (caught.value.deadline, caught.value.may_have_taken_effect) == ("request", False)
+        assert (peer.requests, peer.attached.count("orders/$management"), peer.accepted) == ([], 4, 1)
+        credit.clear()
+        orders.cancel_scheduled_message([1])
+        assert (len(peer.requests), peer.accepted) == (1, 2)
 
 
 # --- refusals while opening ---------------------------------------------------------------------------------------------

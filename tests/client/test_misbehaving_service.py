@@ -181,6 +181,8 @@ def test_a_request_that_is_never_answered_is_repeated_where_it_is_safe_and_then_
             orders.peek_message()
         assert caught.value.deadline == "request"
         assert len(peer.requests) == 3
+        # Twice on one pair of links, then on another.
+        assert (peer.attached.count("orders/$management"), peer.accepted) == (4, 1)
 
 
 def test_a_change_that_is_never_answered_is_sent_once_and_its_outcome_is_unknown() -> None:
