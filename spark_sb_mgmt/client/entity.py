@@ -21,7 +21,7 @@ from spark_sb_mgmt.client.transaction import Transaction
 from spark_sb_mgmt.connection import planning
 from spark_sb_mgmt.connection.channel import Channel, Outcome, Window
 from spark_sb_mgmt.connection.peek_range import END_OF_NUMBERS, Peek, PeekRange
-from spark_sb_mgmt.connection.settings import pipeline_depth
+from spark_sb_mgmt.connection.settings import DEEPEST_PIPELINE, pipeline_depth
 from spark_sb_mgmt.errors import RemoteProtocolError, SbMgmtError
 from spark_sb_mgmt.model import Rule
 from spark_sb_mgmt.operations import arguments, delete, names, peek, receive, rules, schedule, sessions, settle
@@ -256,10 +256,10 @@ class EntityClient:
             return result
 
     def _probe(self, wanted: list[int], session_id: str | None) -> list[planning.Found | None]:
-        """One round trip: all probes of a round are in flight together."""
+        """One round trip, or a few where there are thousands of partitions: the probes of a round are in flight together."""
         answers: list[planning.Found | None] = [None] * len(wanted)
         requests = [peek.peek_message(number, 1, session_id) for number in wanted]
-        for position, outcome in self.pipeline(requests, max(1, len(requests))):
+        for position, outcome in self.pipeline(requests, min(len(requests), DEEPEST_PIPELINE)):
             if isinstance(outcome, SbMgmtError):
                 raise outcome
             answer = found(outcome)

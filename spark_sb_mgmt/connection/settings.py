@@ -14,7 +14,7 @@ from spark_sb_mgmt.errors import InvalidArgumentError
 Transport = Literal["amqp", "amqpWebSocket"]
 # An AMQP uint, and not so large that a deadline of ours would overflow anything.
 _LONGEST_SERVER_TIMEOUT_MS: Final = 2**31 - 1
-_DEEPEST_PIPELINE: Final = 10_000
+DEEPEST_PIPELINE: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Settings:
         if self.transport not in get_args(Transport):
             raise InvalidArgumentError("transport", f"is {self.transport!r:.60}: there are {', '.join(get_args(Transport))}")
         whole_number("serverTimeoutMs", self.server_timeout_ms, 1, _LONGEST_SERVER_TIMEOUT_MS)
-        whole_number("pipelineDepth", self.pipeline_depth, 1, _DEEPEST_PIPELINE)
+        whole_number("pipelineDepth", self.pipeline_depth, 1, DEEPEST_PIPELINE)
         for name, seconds in vars(self).items():
             if name.endswith("_s") and (not isinstance(seconds, (int, float)) or not seconds > 0):
                 raise InvalidArgumentError(name, f"is {seconds!r:.60}: it must be a number of seconds above 0")
@@ -60,4 +60,4 @@ def whole_number(name: str, value: int, least: int, most: int) -> int:
 
 def pipeline_depth(given: int | None, settings: Settings) -> int:
     """The depth that was given for one call, or that of the settings."""
-    return settings.pipeline_depth if given is None else whole_number("depth", given, 1, _DEEPEST_PIPELINE)
+    return settings.pipeline_depth if given is None else whole_number("depth", given, 1, DEEPEST_PIPELINE)
