@@ -11,25 +11,28 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
+from spark_sb_mgmt.emulator.entities.events import Holder
 
-class _Former(NamedTuple):
+
+class FormerLock(NamedTuple):
     sequence_number: int
+    holder: Holder
     until: int
 
 
 class FormerLocks:
     def __init__(self) -> None:
-        self._by_token: dict[UUID, _Former] = {}
+        self._by_token: dict[UUID, FormerLock] = {}
         self._tokens: dict[int, UUID] = {}
 
-    def add(self, token: UUID, sequence_number: int, until: int) -> None:
-        self._by_token[token] = _Former(sequence_number, until)
-        self._tokens[sequence_number] = token
+    def add(self, token: UUID, former: FormerLock) -> None:
+        self._by_token[token] = former
+        self._tokens[former.sequence_number] = token
 
-    def find(self, token: UUID, now: int) -> int | None:
-        """The sequence number of the message that this token still stands for."""
+    def find(self, token: UUID, now: int) -> FormerLock | None:
+        """What this token still stands for."""
         former = self._by_token.get(token)
-        return None if former is None or former.until <= now else former.sequence_number
+        return None if former is None or former.until <= now else former
 
     def forget(self, sequence_number: int) -> None:
         """The message was taken, or is gone."""

@@ -65,6 +65,8 @@ class ServiceBus(RuleBasedStateMachine):
         self.dead_letter_expired = dead_letter_expired
         self.mortal: set[tuple[str, str]] = set()
         self.locks: dict[UUID, tuple[str, str]] = {}
+        # Of holders that went: where the message is that nobody has taken since, and until when the lock would have been good.
+        self.former: dict[UUID, tuple[str, int, int]] = {}
         self.highest: dict[tuple[str, int], int] = {}
         self.work: UnitOfWork | None = None
         # Something to work on everywhere: forty steps are few.
@@ -90,6 +92,19 @@ class ServiceBus(RuleBasedStateMachine):
 
     def forget(self, path: str, each: StoredMessage) -> None:
         self.expected.pop(self.home(path, each))
+
+    def taken(self, queue: Queue, messages: list[StoredMessage]) -> None:
+        """Whoever had these before has nothing to say about them any more."""
+        numbers = {each.sequence_number for each in messages}
+        self.former = {token: former for token, former in self.former.items() if former[0] != queue.path or former[1] not in numbers}
+
+    def standing_for(self, queue: Queue, token: UUID) -> StoredMessage | None:
+        """The message that a token may settle."""
+        held = next((each for each in queue.messages.values() if each.lock_token == token), None)
+        if held is None and token in self.former:
+            _, number, until = self.former[token]
+            held = queue.messages.get(number) if until > self.broker.now else None
+        return held
 
     def new_body(self) -> str:
         self.sent += 1
@@ -123,6 +138,7 @@ class ServiceBus(RuleBasedStateMachine):
                 self.expected.pop((owner, body(waiting)))
 
     def _received(self, queue: Queue, holder: str, messages: list[StoredMessage], delete: bool) -> None:
+        self.taken(queue, messages)
         for each in messages:
             if delete:
                 self.forget(queue.path, each)
@@ -179,6 +195,7 @@ class ServiceBus(RuleBasedStateMachine):
     def defer_next(self, path: str) -> None:
         queue = self.broker.queue(path)
         for each in queue.receive("deferrer", 1):
+            self.taken(queue, [each])
             assert each.lock_token is not None
             queue.settle([each.lock_token], Disposition(DispositionStatus.DEFERED))
             assert each.state is MessageState.DEFERRED
@@ -187,6 +204,7 @@ class ServiceBus(RuleBasedStateMachine):
     def fail_next(self, path: str) -> None:
         queue = self.broker.queue(path)
         for each in queue.receive("failing", 1):
+            self.taken(queue, [each])
             assert each.lock_token is not None
             queue.settle([each.lock_token], Disposition(DispositionStatus.ABANDONED))
 
@@ -197,7 +215,7 @@ class ServiceBus(RuleBasedStateMachine):
         path, _ = self.locks.pop(token)
         queue = self.broker.queue(path)
         queue.catch_up()
-        held = next((each for each in queue.messages.values() if each.lock_token == token), None)
+        held = self.standing_for(queue, token)
         if queue.kind.is_sub_queue and status is DispositionStatus.SUSPENDED:
             status = DispositionStatus.COMPLETED
         key = None if held is None else self.home(path, held)
@@ -207,7 +225,8 @@ class ServiceBus(RuleBasedStateMachine):
             assert fault.status == 410
             assert held is None or self.work is not None, "a lock that is held was called lost"
             return
-        assert key is not None, "a lock that nobody holds settled a message"
+        assert key is not None, "a lock that nobody has or had settled a message"
+        self.former.pop(token, None)
         if status is DispositionStatus.COMPLETED:
             self.expected.pop(key)
 
@@ -216,12 +235,17 @@ class ServiceBus(RuleBasedStateMachine):
     def renew(self, data: st.DataObject) -> None:
         token = data.draw(st.sampled_from(sorted(self.locks)))
         queue = self.broker.queue(self.locks[token][0])
+        queue.catch_up()
+        held = self.standing_for(queue, token)
         try:
             (until,) = queue.renew_locks([token])
         except ServiceBusFault as fault:
             assert fault.status in (400, 410)
         else:
             assert until == self.broker.now + MINUTE
+            assert held is not None, "a lock that nobody has or had was renewed"
+            assert held.lock_token == token
+            self.former.pop(token, None)
 
     @rule(holder=st.sampled_from(HOLDERS), session=st.sampled_from([None, *SESSIONS]))
     def accept(self, holder: str, session: str | None) -> None:
@@ -249,6 +273,7 @@ class ServiceBus(RuleBasedStateMachine):
         except ServiceBusFault:
             return
         for each in queue.receive(holder, 1, session_id=session):
+            self.taken(queue, [each])
             assert each.lock_token is not None
             if status is None:
                 self._received(queue, holder, [each], delete=False)
@@ -257,7 +282,19 @@ class ServiceBus(RuleBasedStateMachine):
 
     @rule(holder=st.sampled_from(HOLDERS), messages=st.booleans())
     def holder_goes(self, holder: str, messages: bool) -> None:
+        had = [
+            (path, each, each.lock_token, each.locked_until)
+            for path, each in self.places()
+            if each.holder == holder and each.lock_token is not None and not self._is_held_by_session(path, each)
+        ]
         self.broker.namespace.release_holder(holder, messages=messages)
+        for path, each, token, until in had if messages else ():
+            self.former[token] = (path, each.sequence_number, until)
+
+    def _is_held_by_session(self, path: str, each: StoredMessage) -> bool:
+        sessions = self.broker.queue(path).sessions
+        session = None if sessions is None or each.session_id is None else sessions.get(each.session_id)
+        return session is not None and each.sequence_number in session.locked
 
     @rule(milliseconds=st.sampled_from([1, SECOND, 20 * SECOND, MINUTE, HOUR]), advance=st.booleans())
     def pass_time(self, milliseconds: int, advance: bool) -> None:
@@ -302,6 +339,7 @@ class ServiceBus(RuleBasedStateMachine):
         if not found:
             return
         (held,) = found
+        self.taken(queue, found)
         assert held.lock_token is not None
         text, key = self.new_body(), self.home("q", held)
         self.work = self.broker.namespace.begin()
@@ -339,6 +377,7 @@ class ServiceBus(RuleBasedStateMachine):
     def restart(self) -> None:
         self.broker.restart()
         self.locks.clear()
+        self.former.clear()
 
     # What always holds
 
