@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from proton import Array, Data, int32, timestamp, ubyte, uint
+from proton import Array, Data, int32, symbol, timestamp, ubyte, uint
 
 from spark_sb_mgmt.emulator.entities import MessageState
 from tests.emulator.entities.broker import MINUTE, START, application_properties, bodies
@@ -141,6 +141,7 @@ def test_deferred_messages_are_received_with_a_lock_token_that_settles_them(serv
     assert reply.texts == ["b", "a"]
     tokens = [entry["lock-token"] for entry in reply.body["messages"]]
     assert {type(token) for token in tokens} == {UUID}
+    assert [message.instructions for message in reply.messages] == [{symbol("x-opt-lock-token"): token} for token in tokens]
     assert annotation(reply.messages[0], "x-opt-locked-until") == START + LOCK_DURATION
     done = service.ask("update-disposition", {"disposition-status": "completed", "lock-tokens": uuids(*tokens)})
     assert done.said == (200, None)
