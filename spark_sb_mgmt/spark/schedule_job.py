@@ -23,8 +23,9 @@ Not guaranteed: an executor that lost its driver and goes on for longer than thi
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from spark_sb_mgmt.client import EntityClient
@@ -43,6 +44,8 @@ _LOG: Final = logging.getLogger(__name__)
 # Spark kills a Python worker two seconds after its task was to end (spark.python.task.killTimeout); a request may be under way then.
 QUIET_S: Final = 3.5
 _PAGE: Final = 250
+# Messages that are taken back at once.
+_MOST_AT_ONCE: Final = 50_000
 
 
 @dataclass(frozen=True)
@@ -93,22 +96,23 @@ class ScheduleJob:
         # Of these attempts a message at an unknown number may be one that counts.
         inexact = {task.attempt.id for task in tasks if not task.done.is_exact}
         kept: dict[str, int] = {}
-        kept_numbers: set[int] = set()
-        warned: set[int] = set()
+        seen: set[int] = set()
         until = self.patience.clock() + (self.patience.seconds if doubtful else 0.0)
         while True:
-            left = [one for one in self._stamped(entity, ranges) if one.attempt not in inexact and one.sequence_number not in kept_numbers]
-            left = [one for one in left if not _is_enqueued_row(one, tasks) and one.sequence_number not in warned]
-            warned.update(one.sequence_number for one in left if one.state != SCHEDULED)
+            left = self._left(entity, ranges, lambda one: one.attempt not in inexact and not _is_enqueued_row(one, tasks), seen)
             if left:
                 keep = _instead_of_dropped(entity, left, exact)
                 kept.update({one.message_id: one.sequence_number for one in keep if one.message_id is not None})
-                kept_numbers.update(one.sequence_number for one in keep)
-                self._cancel(entity, [one for one in left if one.sequence_number not in kept_numbers])
+                seen.update(one.sequence_number for one in keep)
+                self._cancel(entity, [one for one in left if one.sequence_number not in seen], seen)
                 until = max(until, self.patience.clock() + self.patience.seconds)
+            if len(left) == _MOST_AT_ONCE:
+                continue
             if self.patience.clock() >= until:
-                return kept
+                break
             self.patience.sleep(self.patience.interval_s)
+        self._tell_enqueued(seen.difference(kept.values()))
+        return kept
 
     def abort(self, entity: EntityClient, tasks: Sequence[TaskDone | None]) -> None:
         """Nothing of the job stands when this returns."""
@@ -121,37 +125,43 @@ class ScheduleJob:
                 raise AuthenticationError("the key has no right to look for what lost task attempts scheduled: give its policy Listen")
             return
         ranges = above(self.highest)
-        warned: set[int] = set()
+        seen: set[int] = set()
         may_be_running = len(known) < len(tasks) or any(task.attempt.number > 0 or task.attempt.is_speculative for task in known)
         until = self.patience.clock() + (self.patience.seconds if may_be_running else 0.0)
         while True:
-            left = [one for one in self._stamped(entity, ranges) if one.sequence_number not in warned]
-            warned.update(one.sequence_number for one in left if one.state != SCHEDULED)
-            if left:
-                self._cancel(entity, left)
-                until = max(until, self.patience.clock() + (self.patience.seconds if may_be_running else 0.0))
+            left = self._left(entity, ranges, lambda one: True, seen)
+            self._cancel(entity, left, seen)
+            if left and may_be_running:
+                until = max(until, self.patience.clock() + self.patience.seconds)
+            if len(left) == _MOST_AT_ONCE:
+                continue
             if self.patience.clock() >= until:
-                return
+                break
             self.patience.sleep(self.patience.interval_s)
+        self._tell_enqueued(seen)
 
-    def _stamped(self, entity: EntityClient, ranges: Runs) -> Sequence[Stamped]:
-        return list(job_stamp.stamped(entity, self._prefix, ranges))
+    def _left(self, entity: EntityClient, ranges: Runs, counts: Callable[[Stamped], bool], seen: set[int]) -> list[Stamped]:
+        """Messages of the job that nobody accounts for and that were not seen to stay: so many that memory is not a matter."""
+        found = job_stamp.stamped(entity, self._prefix, ranges)
+        return list(islice((one for one in found if counts(one) and one.sequence_number not in seen), _MOST_AT_ONCE))
 
-    def _cancel(self, entity: EntityClient, messages: Sequence[Stamped]) -> None:
+    def _cancel(self, entity: EntityClient, messages: Sequence[Stamped], enqueued: set[int]) -> None:
+        """Cancel those that are scheduled, and gather those that are enqueued already."""
         numbers = sorted(message.sequence_number for message in messages if message.state == SCHEDULED)
+        enqueued.update(message.sequence_number for message in messages if message.state != SCHEDULED)
         if numbers:
-            _LOG.warning(
-                "%d messages of lost task attempts are cancelled at %s (sequence numbers %s)", len(numbers), entity.path, shown(numbers)
-            )
+            text = "%d messages of lost task attempts are cancelled at %s (sequence numbers %s)"
+            _LOG.warning(text, len(numbers), entity.path, shown(numbers))
             cancel_runs(entity, runs_of(numbers))
-        gone = sorted(message.sequence_number for message in messages if message.state != SCHEDULED)
-        if gone and self._is_replayable:
-            _LOG.warning("%d messages of an earlier run of this micro-batch were enqueued already: it cannot take them back", len(gone))
-        elif gone:
-            raise SbMgmtError(
-                f"{len(gone)} messages of the job were enqueued before they could be taken back (sequence numbers {shown(gone)}): schedule "
-                f"for a time after the end of the job"
-            )
+
+    def _tell_enqueued(self, numbers: Iterable[int]) -> None:
+        listed = sorted(numbers)
+        if not listed:
+            return
+        text = f"{len(listed)} messages of the job were enqueued before they could be taken back (sequence numbers {shown(listed)})"
+        if not self._is_replayable:
+            raise SbMgmtError(f"{text}: schedule for a time after the end of the job")
+        _LOG.warning("%s: an earlier run of this micro-batch had scheduled them", text)
 
 
 def _is_enqueued_row(message: Stamped, tasks: Sequence[TaskDone]) -> bool:
