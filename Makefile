@@ -52,8 +52,8 @@ docs: $(INSTALLED) ## Make the README's tables and outputs and the notebooks' ou
 	$(call with_java,) $(BIN)/python -m tests.docs.readme
 	$(call with_java,) $(BIN)/python -m tests.notebooks.execute
 
-fresh: ## Clone what is committed to a new folder with an empty home, and run demo and test there
-	@$(PYTHON) scripts/fresh_clone.py
+fresh: $(INSTALLED) $(PEERS_INSTALLED) ## Clone what is committed to a new folder with an empty home, and run demo and test there
+	@$(BIN)/python scripts/fresh_clone.py
 
 bench: $(INSTALLED) ## Run the benchmarks: a table and one JSON line per figure
 	@$(BIN)/python -m tests.bench

@@ -1,115 +1,217 @@
-"""`make demo`: what works today, on messages that proton wrote. Every number shown is checked; a wrong one ends in an error.
+"""`make demo`: a day in a small shop. Its queues are filled by the official SDK, as an application would; then Spark does what nobody could
+do before: looks at all of it in parallel, schedules and cancels by the thousand, and recovers what was deferred.
 
-The codec's whole way: an outsider (proton's own Message) writes a day of orders as the service would hand them out in peek responses,
-our codec decodes the responses into Arrow columns inside Spark tasks, and Spark counts them.
+Every number at the end is checked against what the shop knows of itself; a wrong one makes the command fail.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-import proton
-import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as f
 
-from spark_sb_mgmt.amqp.arrow_decode import decode_responses
-from spark_sb_mgmt.amqp.columns import DEFAULT_COLUMNS
-from spark_sb_mgmt.amqp.native import native_module
-from spark_sb_mgmt.spark.schema import message_schema
+import spark_sb_mgmt
+from spark_sb_mgmt.emulator import Emulator
+from spark_sb_mgmt.sample import shop, traffic
+from spark_sb_mgmt.sample.shop import Day
 
-MESSAGES, PAGE, PARTITIONS = 20_000, 250, 4
-STATES = ("active", "active", "active", "deferred", "scheduled")
-REASONS = (None, None, None, "MaxDeliveryCountExceeded", "TTLExpiredException", "BadAddress")
-
-
-def order(number: int) -> proton.Message:
-    """One message as the service hands it out: annotated by the broker, dead-lettered now and then."""
-    state, reason = STATES[number % len(STATES)], REASONS[number % len(REASONS)]
-    properties: dict[str, object] = {"region": ("north", "south", "west")[number % 3], "items": proton.int32(number % 7)}
-    if reason:
-        properties["DeadLetterReason"] = reason
-    return proton.Message(
-        inferred=True,
-        body=f'{{"order": {number}, "total": {number % 500}.50}}'.encode(),
-        id=f"order-{number:06d}",
-        subject="order.created",
-        content_type="application/json",
-        properties=properties,
-        annotations={
-            proton.symbol("x-opt-sequence-number"): number,
-            proton.symbol("x-opt-enqueued-time"): proton.timestamp(1_700_000_000_000 + number * 1000),
-            proton.symbol("x-opt-message-state"): proton.int32(("active", "deferred", "scheduled").index(state)),
-        },
-    )
+DAY = Day(handled=800, waiting=10_000, late=40, scheduled=250)
+# Deferred orders wait for their money; today it came for those below this.
+PAID_BELOW = 100
+BAR = 40
 
 
-def peek_response(first: int) -> bytes:
-    """A page of a peek, written by proton from beginning to end."""
-    page = [{"message": bytes(order(number).encode())} for number in range(first, first + PAGE)]
-    response = proton.Message(body={"messages": page}, properties={"statusCode": proton.int32(200)}, correlation_id="1")
-    return bytes(response.encode())
+def main() -> int:
+    checks = Checks()
+    with tempfile.TemporaryDirectory() as folder, Emulator.start(shop.CONFIG) as emulator:
+        with step("Filling the shop's queues on the embedded emulator, through azure-servicebus"):
+            traffic.fill(emulator.connection_string, DAY, lambda what: print(f"    {what}", flush=True))
+        with step("Starting Spark"):
+            spark = start_spark()
+        try:
+            run(ServiceBus(spark, emulator.connection_string), Path(folder), checks)
+        finally:
+            spark.stop()
+        checks.add("the emulator's own count of the queue", states_of(emulator), expected_states())
+    return checks.report()
 
 
-def decode_pages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield decode_responses(batch.column("response").to_pylist(), DEFAULT_COLUMNS, entity="orders/$DeadLetterQueue")
+def run(bus: ServiceBus, folder: Path, checks: Checks) -> None:
+    with step("Peeking the queue and its dead-letter queue in parallel"):
+        found = bus.peek(entityPath=f"{shop.ORDERS},{shop.DEAD_LETTERS}").cache()
+        rows = found.count()
+    print(f"    {rows:,} messages in {found.rdd.getNumPartitions()} Spark tasks; nothing was locked, nothing has changed\n")
+    stuck = found.where("state = 'deferred' OR dead_letter_reason IS NOT NULL").orderBy("message_id")
+    columns = ["entity", "sequence_number", "state", "message_id", "dead_letter_reason", "dead_letter_error_description"]
+    stuck.select(columns).show(6, truncate=44)
+
+    queue = found.where(f.col("entity") == shop.ORDERS)
+    states = counts(queue, "state")
+    reasons = counts(found.where(f.col("entity") == shop.DEAD_LETTERS), "dead_letter_reason")
+    chart("Messages by state", states)
+    chart("Dead letters by reason", reasons)
+    checks.add("messages by state", states, DAY.states)
+    checks.add("dead letters by reason", reasons, DAY.reasons)
+    checks.add("what the waiting orders are worth", round(worth(queue.where("state = 'active'")), 2), waiting_worth())
+
+    with step("Scheduling a reminder for every waiting order, from a DataFrame"):
+        reminders = queue.where("state = 'active'").select(
+            "message_id",
+            f.lit("order.reminder").alias("subject"),
+            f.col("body"),
+            f.col("application_properties")["country"].alias("country"),
+            (f.current_timestamp() + f.expr("INTERVAL 1 DAY")).alias("scheduled_enqueue_time"),
+        )
+        receipts = str(folder / "scheduled")
+        reminders = reminders.withColumn("order", f.col("message_id")).withColumn("message_id", f.concat(f.lit("reminder-"), "message_id"))
+        bus.write(reminders, "schedule-message", propertyColumns="country", rowKey="order", receiptsPath=receipts).save()
+    scheduled = bus.spark.read.parquet(receipts).cache()
+    print(f"    {scheduled.count():,} receipts, one for each row, with the number by which it can be cancelled\n")
+    scheduled.orderBy("sequence_number").select("row_key", "message_id", "sequence_number", "status").show(3, truncate=False)
+    checks.add("receipts of the reminders", counts(scheduled, "status"), {"ok": DAY.waiting})
+
+    with step("Cancelling those of the customers in the US, by their receipts"):
+        countries = queue.select(f.col("message_id").alias("row_key"), f.col("application_properties")["country"].alias("country"))
+        cancelled = scheduled.join(countries, "row_key").where("country = 'US'").select("sequence_number")
+        bus.write(cancelled, "cancel-scheduled-message", receiptsPath=str(folder / "cancelled")).save()
+    cancelled_receipts = bus.spark.read.parquet(str(folder / "cancelled"))
+    print(f"    {cancelled_receipts.count():,} cancelled\n")
+    checks.add("receipts of the cancelled", counts(cancelled_receipts, "status"), {"ok": len(american())})
+
+    with step(f"Recovering the deferred orders whose money has come (those below {PAID_BELOW}), by their sequence numbers"):
+        total = f.get_json_object(f.col("body").cast("string"), "$.total").cast("double")
+        paid = bus.peek(queue=shop.ORDERS, states="deferred").where(total < PAID_BELOW).select("sequence_number")
+        bus.write(paid, "update-disposition", dispositionStatus="completed", receiptsPath=str(folder / "recovered")).save()
+    recovered = bus.spark.read.parquet(str(folder / "recovered"))
+    print(f"    {recovered.count():,} locked and completed in one step each; the others stay deferred\n")
+    checks.add("receipts of the recovered", counts(recovered, "status"), {"ok": len(paid_orders())})
+
+    with step("Looking again"):
+        again = bus.peek(queue=shop.ORDERS)
+        checks.add("messages by state, in the end", counts(again, "state"), expected_states())
 
 
-def chart(title: str, counts: dict[str, int]) -> None:
-    print(f"\n{title}")
-    for name, count in sorted(counts.items(), key=lambda item: -item[1]):
-        print(f"  {name:26} {'█' * max(1, round(40 * count / max(counts.values())))} {count:,}")
+class ServiceBus:
+    """`spark.read` and `df.write` on one namespace."""
+
+    def __init__(self, spark: SparkSession, connection_string: str) -> None:
+        self.spark = spark
+        self.connection_string = connection_string
+
+    def peek(self, **options: str) -> DataFrame:
+        return self.spark.read.format("sbmgmt").option("connectionString", self.connection_string).options(**options).load()
+
+    def write(self, rows: DataFrame, operation: str, **options: str) -> DataFrameWriter:
+        writer = rows.write.format("sbmgmt").mode("append").option("connectionString", self.connection_string)
+        return writer.option("queue", shop.ORDERS).option("operation", operation).options(**options)
 
 
-def check(what: str, found: object, expected: object) -> None:
-    if found != expected:
-        sys.exit(f"demo: {what} is {found!r}, and must be {expected!r}")
-
-
-def main() -> None:
-    print(f"Writing {MESSAGES:,} messages as peek responses with proton ...", flush=True)
-    pages = [(peek_response(first),) for first in range(0, MESSAGES, PAGE)]
+def start_spark() -> SparkSession:
+    # Else Spark wonders aloud which address of this machine to take.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     spark = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[*]")
         .appName("sbmgmt-demo")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "4")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    responses = spark.createDataFrame(pages, "response binary").repartition(PARTITIONS)
+    spark_sb_mgmt.register(spark)
+    return spark
 
-    way = "compiled code" if native_module() is not None else "numpy"
-    print(f"Decoding them in {PARTITIONS} Spark tasks into {len(DEFAULT_COLUMNS)} columns, by {way} ...", flush=True)
-    start = time.perf_counter()
-    messages = responses.mapInArrow(decode_pages, message_schema()).cache()
-    count = messages.count()
-    print(f"{count:,} rows in {time.perf_counter() - start:.1f} s, Spark's own start included\n")
-    messages.orderBy("sequence_number").select(
-        "sequence_number", "message_id", "state", "enqueued_time", "dead_letter_reason", "application_properties"
-    ).show(5, truncate=False)
 
-    states = {row.state: row["count"] for row in messages.groupBy("state").count().collect()}
-    reasons = {
-        row.dead_letter_reason: row["count"]
-        for row in messages.dropna(subset=["dead_letter_reason"]).groupBy("dead_letter_reason").count().collect()
-    }
-    chart("States", states)
-    chart("Dead-letter reasons", reasons)
-    worth = messages.select(f.sum(f.get_json_object(f.col("body").cast("string"), "$.total").cast("double"))).first()
+# --- what must come out -------------------------------------------------------------------------------------------------
 
-    check("the number of rows", count, MESSAGES)
-    check("the count by state", states, dict(Counter(STATES[number % len(STATES)] for number in range(MESSAGES))))
-    check("the count by reason", reasons, dict(Counter(filter(None, (REASONS[number % len(REASONS)] for number in range(MESSAGES))))))
-    check("the sum of all orders", worth and worth[0], sum(number % 500 + 0.5 for number in range(MESSAGES)))
-    check("the number of different messages", messages.select("sequence_number").distinct().count(), MESSAGES)
-    spark.stop()
-    print("\nAll of these numbers were checked.")
+
+def american() -> list[int]:
+    return [order.number for order in DAY.orders() if DAY.fate(order)[0] == shop.WAITING and order.country == "US"]
+
+
+def paid_orders() -> list[int]:
+    return [order.number for order in DAY.orders() if DAY.fate(order)[0] == shop.DEFERRED and order.total < PAID_BELOW]
+
+
+def waiting_worth() -> float:
+    return round(sum(order.total for order in DAY.orders() if DAY.fate(order)[0] == shop.WAITING), 2)
+
+
+def expected_states() -> dict[str, int]:
+    states = DAY.states
+    states["scheduled"] += DAY.waiting - len(american())
+    states["deferred"] -= len(paid_orders())
+    return states
+
+
+# --- what comes out -----------------------------------------------------------------------------------------------------
+
+
+def counts(rows: DataFrame, column: str) -> dict[str, int]:
+    return {row[0]: row[1] for row in rows.groupBy(column).count().collect()}
+
+
+def worth(orders: DataFrame) -> float:
+    total: Column = f.get_json_object(f.col("body").cast("string"), "$.total").cast("double")
+    row = orders.select(f.sum(total)).first()
+    return float(row[0]) if row is not None else 0.0
+
+
+def states_of(emulator: Emulator) -> dict[str, int]:
+    found = emulator.counts(shop.ORDERS)
+    return {state: found[state] for state in ("active", "deferred", "scheduled")}
+
+
+class Checks:
+    """What was found beside what must have been. One that differs is remembered, and the command fails."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[str, Any, Any]] = []
+
+    def add(self, what: str, found: Any, expected: Any) -> None:
+        self._all.append((what, found, expected))
+
+    def report(self) -> int:
+        print("Checked against what the shop knows of itself")
+        for what, found, expected in self._all:
+            print(f"  {'ok   ' if found == expected else 'WRONG'} {what:42} {shown(found)}")
+            if found != expected:
+                print(f"        must be {shown(expected)}")
+        wrong = sum(found != expected for _, found, expected in self._all)
+        print(f"\n{len(self._all) - wrong} of {len(self._all)} numbers are right.", flush=True)
+        return 1 if wrong else 0
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{count:,} {name}" for name, count in sorted(value.items()))
+    return f"{value:,}"
+
+
+def chart(title: str, bars: dict[str, int]) -> None:
+    print(title)
+    longest = max(bars.values(), default=1)
+    for name, count in sorted(bars.items(), key=lambda bar: -bar[1]):
+        print(f"  {name:22} {'█' * max(1, round(BAR * count / longest)):{BAR}} {count:>7,}")
+    print()
+
+
+@contextmanager
+def step(what: str) -> Iterator[None]:
+    print(f"▸ {what} ...", flush=True)
+    started = time.perf_counter()
+    yield
+    print(f"  {time.perf_counter() - started:.1f} s", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
