@@ -1,13 +1,15 @@
-"""Runs notebooks from top to bottom; `python -m tests.notebooks.execute` (make notebooks) keeps what they show.
+"""Runs notebooks from top to bottom; `python -m tests.notebooks.execute` (make docs) keeps what they show.
 
 The one rule: what is kept is what came out of this run, without what would differ on another machine for no reason.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
@@ -33,7 +35,8 @@ def execute(path: Path) -> nbformat.NotebookNode:
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(notebook, timeout=DEADLINE_S, record_timing=False, resources={"metadata": {"path": folder}})
         # Sockets of files, not of the network, where everybody on the machine could listen.
-        client.create_kernel_manager().transport = "ipc"
+        manager = client.create_kernel_manager()
+        manager.transport, manager.ip = "ipc", str(Path(folder, "kernel"))
         client.execute(env=environment())
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -49,11 +52,17 @@ def environment() -> dict[str, str]:
     return {**kept, "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": SPARK, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
+    """Run the notebooks of these names, or all, and write them to a directory: their own, unless `--into` names another."""
+    parser = argparse.ArgumentParser(prog="tests.notebooks.execute")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--into", type=Path, default=NOTEBOOKS)
+    given = parser.parse_args(arguments)
     for path in all_notebooks():
-        print(path.name, flush=True)
-        nbformat.write(execute(path), path)
+        if not given.names or path.name in given.names:
+            print(path.name, flush=True)
+            nbformat.write(execute(path), given.into / path.name)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
