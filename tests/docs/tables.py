@@ -84,7 +84,11 @@ def columns() -> str:
     def row(name: str) -> tuple[str, str, str]:
         kind = spark_type(COLUMNS[name].type).simpleString()
         on_request = "on request: " if COLUMNS[name].on_request else ""
-        return f"`{name}`", "typed map" if kind == _TYPED else kind, f"{on_request}{MEANINGS[name]}".removesuffix(": ")
+        return (
+            f"`{name}`",
+            "typed map" if kind == _TYPED else f"`{kind}`" if "<" in kind else kind,
+            f"{on_request}{MEANINGS[name]}".removesuffix(": "),
+        )
 
     return rows(("column", "type", ""), map(row, COLUMNS))
 
@@ -122,6 +126,7 @@ def rights() -> str:
 SECTIONS: Final[dict[str, Callable[[], str]]] = {
     "options-common": lambda: options(table.COMMON_OPTIONS, with_operations=False),
     "options-read": lambda: options(table.READ_OPTIONS),
+    "options-stream": lambda: options(table.STREAM_OPTIONS, with_operations=False),
     "options-write": lambda: options(table.WRITE_OPTIONS),
     "columns": columns,
     "write-columns": write_columns,
