@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +19,7 @@ def members(runs: Runs) -> set[int]:
 
 
 def is_normal(runs: Runs) -> bool:
-    return all(start < end for start, end in runs) and all(first[1] < second[0] for first, second in zip(runs, runs[1:], strict=False))
+    return all(start < end for start, end in runs) and all(first[1] < second[0] for first, second in itertools.pairwise(runs))
 
 
 @given(NUMBERS)
