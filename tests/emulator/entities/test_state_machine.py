@@ -285,16 +285,17 @@ class ServiceBus(RuleBasedStateMachine):
         had = [
             (path, each, each.lock_token, each.locked_until)
             for path, each in self.places()
-            if each.holder == holder and each.lock_token is not None and not self._is_held_by_session(path, each)
+            if each.holder == holder and each.lock_token is not None and not self._goes_with_session(path, each)
         ]
         self.broker.namespace.release_holder(holder, messages=messages)
         for path, each, token, until in had if messages else ():
             self.former[token] = (path, each.sequence_number, until)
 
-    def _is_held_by_session(self, path: str, each: StoredMessage) -> bool:
+    def _goes_with_session(self, path: str, each: StoredMessage) -> bool:
+        """Whether its holder has the session too; then it has no lock of its own that could outlast the session's."""
         sessions = self.broker.queue(path).sessions
         session = None if sessions is None or each.session_id is None else sessions.get(each.session_id)
-        return session is not None and each.sequence_number in session.locked
+        return session is not None and session.holder == each.holder and each.sequence_number in session.locked
 
     @rule(milliseconds=st.sampled_from([1, SECOND, 20 * SECOND, MINUTE, HOUR]), advance=st.booleans())
     def pass_time(self, milliseconds: int, advance: bool) -> None:
