@@ -109,7 +109,7 @@ class CancelTask(WriteTask):
         else:
             # The service names all numbers of the request that are missing, or none.
             text = "there is no scheduled message of this number: it was cancelled or enqueued already, or never there"
-            yield Receipt(rows, FAILED, error.status, error.condition, text)
+            yield Receipt(rows, FAILED, error.status, error.condition, text, is_explicable=True)
 
 
 def cancel_runs(entity: EntityClient, runs: Runs) -> None:

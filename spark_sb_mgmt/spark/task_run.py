@@ -29,13 +29,15 @@ MOST_NAMED: Final = 3
 
 @dataclass
 class Failures:
-    """The rows of a task that failed: how many, and the first of them in words."""
+    """The rows of a task that failed: how many, how many of these a lost attempt may explain, and the first of them in words."""
 
     count: int = 0
+    explicable: int = 0
     named: list[str] = field(default_factory=list)
 
-    def add(self, rows: pa.RecordBatch, row_key: str | None, problem: str) -> None:
+    def add(self, rows: pa.RecordBatch, row_key: str | None, problem: str, is_explicable: bool = False) -> None:
         self.count += rows.num_rows
+        self.explicable += rows.num_rows if is_explicable else 0
         for row in range(min(rows.num_rows, MOST_NAMED - len(self.named))):
             self.named.append(f"{row_name(rows, row, row_key)}: {problem}")
 
@@ -153,7 +155,7 @@ class TaskRun:
     def _record(self, receipt: Receipt) -> None:
         self.rows += receipt.rows.num_rows
         if not receipt.is_ok and receipt.fails:
-            self.failures.add(receipt.rows, self._row_key, receipt.status_description or receipt.status)
+            self.failures.add(receipt.rows, self._row_key, receipt.status_description or receipt.status, receipt.is_explicable)
             if self._fails and self._task.stops_at_failure:
                 self._stopped = True
         if self._receipts is not None:

@@ -21,7 +21,8 @@ What is given for free: requests wait for room among `pipelineDepth`, rows that 
 memory is that of the batches in flight, receipts hold `row_key`, and `message_id`, `sequence_number` or `lock_token` where the rows have
 such a column.
 
-What an operation must do itself: a task may be tried again (`TaskAttempt.is_repeated`), and what an earlier attempt did then stands.
+What an operation must do itself: a task may be tried again (`TaskAttempt.is_repeated`), and what an earlier attempt did then stands. A
+stage that is run again does not say so: a row that finds itself done already is a failure that `is_explicable`, and the commit decides.
 OutcomeUnknownError says that a request was sent and nobody knows whether it was carried out: find out by looking, and say `UNKNOWN` if that
 does not tell.
 """
@@ -91,6 +92,8 @@ class TaskAttempt:
     # Whether Spark may run a second attempt beside this one, and whether an earlier run of a query may have made one.
     is_speculative: bool = False
     is_replayable: bool = False
+    # Spark's own number of it: one more than that of the attempt, of whatever task, that was started before it.
+    started: int = 0
 
     @property
     def is_repeated(self) -> bool:
@@ -116,7 +119,8 @@ class Step(Generic[T]):
 @dataclass(frozen=True)
 class Receipt:
     """What became of rows, for all of them the same but for `columns`: those of `write_schema.RECEIPT_COLUMNS` that differ, each with a
-    value for every row. `fails` False: the row is not as it was asked for, and yet no reason for the job to fail."""
+    value for every row. `fails` False: the row is not as it was asked for, and yet no reason for the job to fail. `is_explicable`: it
+    fails, unless there were attempts that are lost, one of which may have done what the row asks for."""
 
     rows: pa.RecordBatch
     status: str = OK
@@ -125,6 +129,7 @@ class Receipt:
     status_description: str | None = None
     columns: Mapping[str, pa.Array | Sequence[Any]] = field(default_factory=dict)
     fails: bool = True
+    is_explicable: bool = False
 
     @property
     def is_ok(self) -> bool:

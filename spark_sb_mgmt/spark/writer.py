@@ -106,7 +106,10 @@ class JobWriter:
         tasks = [message for message in messages if isinstance(message, TaskMessage)]
         failures = [task.failures for task in tasks if task.failures.count]
         if failures and self.options.on_error == "fail":
-            raise job_error(failures, self.options, sum(task.kept for task in tasks))
+            error = job_error(failures, self.options, sum(task.kept for task in tasks))
+            if not attempts_may_be_lost(tasks) or any(each.count > each.explicable for each in failures):
+                raise error
+            _LOG.warning("attempts of tasks were lost, which may have done this, so that the job does not fail: %s", error)
         with self.opened() as entity:
             corrected = self.operation.commit(entity, [TaskDone(task.attempt, task.done) for task in tasks])
         if self.receipts is not None:
@@ -157,7 +160,14 @@ def this_attempt(job: Job) -> TaskAttempt:
     speculative = context.getLocalProperty("spark.speculation") == "true"
     # Spark counts its attempts anew in each application, and a query may be done again by another.
     own = f"{context.taskAttemptId()}-{secrets.token_hex(4)}"
-    return TaskAttempt(context.partitionId(), context.attemptNumber(), own, speculative, job.is_replayable)
+    return TaskAttempt(context.partitionId(), context.attemptNumber(), own, speculative, job.is_replayable, context.taskAttemptId())
+
+
+def attempts_may_be_lost(tasks: Sequence[TaskMessage]) -> bool:
+    """Whether there were other attempts among those that count. Spark numbers all that it starts, so that a gap shows one; it may also have
+    been of another job meanwhile. That all attempts of a stage were lost, and all of its next run count, does not show."""
+    started = [task.attempt.started for task in tasks]
+    return max(started) - min(started) + 1 > len(started)
 
 
 def job_error(failures: Sequence[Failures], options: WriteOptions, kept: int = 0) -> RowsFailedError:

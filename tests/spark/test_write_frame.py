@@ -197,6 +197,25 @@ def test_receipts_of_attempts_that_do_not_count_are_not_published(
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_what_a_lost_attempt_may_have_done_fails_no_job(
+    planned: Callable[..., ManagementWriter], scheduling: Scheduling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stage that runs again counts its attempts anew; that there were others shows by their numbers."""
+    queue, numbers = scheduling(4)
+    writer = planned(queue)
+    writer.write(batches(*numbers[:2]))
+    messages = []
+    for partition, started in ((0, 7), (1, 5)):
+        attempt = TaskAttempt(partition=partition, id=str(started), started=started)
+        monkeypatch.setattr(writer_module, "this_attempt", lambda job, attempt=attempt: attempt)
+        messages.append(writer.write(batches(*numbers[2 * partition : 2 * partition + 2])))
+    writer.commit(messages)
+    # Without another attempt between them, the rows are not there by their own fault.
+    following = [replace(message, attempt=replace(message.attempt, started=at)) for at, message in enumerate(messages)]
+    with pytest.raises(RowsFailedError, match="2 rows failed"):
+        writer.commit(following)
+
+
 def test_a_batch_that_cannot_be_made_fails_the_task_and_leaves_nothing_staged(
     planned: Callable[..., ManagementWriter], scheduling: Scheduling, emulator: Emulator, tmp_path: Path
 ) -> None:
