@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from tests.client.listening import Listening
+
 _DEADLINE_S = 10.0
 
 
@@ -29,42 +31,16 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-class Proxy:
+class Proxy(Listening):
     """`requests` are the heads of what was asked. `answer` gets the client's socket and the target."""
 
     def __init__(self, answer: Callable[[socket.socket, str], None] = pass_on) -> None:
+        super().__init__()
+        self.address = f"127.0.0.1:{self.port}"
         self.requests: list[str] = []
         self._answer = answer
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._sockets: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
-    def __enter__(self) -> Proxy:
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for one in (self._listener, *self._sockets):
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-        for thread in self._threads:
-            thread.join(_DEADLINE_S)
-            assert not thread.is_alive()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            self._sockets.append(client)
-            thread = threading.Thread(target=self._serve, args=(client,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, client: socket.socket) -> None:
+    def serve(self, client: socket.socket) -> None:
         head = b""
         with client:
             while not head.endswith(b"\r\n\r\n"):

@@ -6,7 +6,6 @@ TCP does not do that; boxes between, and services with a mistake in them, do.
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -19,6 +18,8 @@ from spark_sb_mgmt.client import EntityClient, ManagementClient, ScheduledMessag
 from spark_sb_mgmt.connection.retry import RetryPolicy
 from spark_sb_mgmt.emulator import Emulator
 from spark_sb_mgmt.errors import SbMgmtError
+from tests.client.conftest import CONFIG
+from tests.client.listening import Listening
 
 LATER = datetime(2100, 1, 1, tzinfo=timezone.utc)
 # Every wait is short, and there are as many attempts as it takes to give up the links and then the connection.
@@ -36,42 +37,20 @@ REACHES = (60, 300, 1_000, 3_000, 12_000)
 Damage = Callable[[int, bytearray], bytearray]
 
 
-class DamagingRelay:
+class DamagingRelay(Listening):
     """Passes bytes on; those of the server on the first connection not as they were."""
 
     def __init__(self, port: int, damage: Damage) -> None:
+        super().__init__()
         self._target = ("127.0.0.1", port)
         self._damage: Damage | None = damage
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._sockets = [self._listener]
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
-    def __enter__(self) -> DamagingRelay:
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for one in self._sockets:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-        for thread in self._threads:
-            thread.join(10)
-            assert not thread.is_alive()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._target)
-            damage, self._damage = self._damage, None
-            self._sockets += [client, server]
-            for ends in ((client, server, None), (server, client, damage)):
-                self._threads.append(threading.Thread(target=self._pass_on, args=ends, daemon=True))
-                self._threads[-1].start()
+    def serve(self, client: socket.socket) -> None:
+        damage, self._damage = self._damage, None
+        server = socket.create_connection(self._target)
+        self.opened.append(server)
+        self.start(self._pass_on, server, client, damage)
+        self._pass_on(client, server, None)
 
     def _pass_on(self, source: socket.socket, target: socket.socket, damage: Damage | None) -> None:
         at = 0
@@ -107,8 +86,6 @@ def damage_of(choice: Random) -> Damage:
 
 @pytest.fixture(scope="module")
 def filled() -> Any:
-    from tests.client.conftest import CONFIG
-
     with Emulator.start(CONFIG) as emulator:
         with ManagementClient.from_connection_string(emulator.connection_string) as client:
             client.entity("orders").schedule_message([ScheduledMessage(bytes(300), LATER, f"m{number}") for number in range(50)])

@@ -17,6 +17,7 @@ from spark_sb_mgmt.connection.timing import Timing
 from spark_sb_mgmt.emulator import Emulator, Fault
 from spark_sb_mgmt.emulator.fault_script import Action
 from spark_sb_mgmt.errors import ConnectionFailedError, OutcomeUnknownError, RemoteProtocolError, SbMgmtError, ServerBusyError
+from spark_sb_mgmt.operations.schedule import schedule_message
 from tests.client.conftest import SOON
 from tests.client.scripted_peer import wait_for_bytes
 from tests.emulator.server.peer import eventually
@@ -185,8 +186,6 @@ def test_a_range_is_read_through_all_of_them(depth: int, emulator: Emulator) -> 
 
 
 def test_changes_in_flight_together_are_each_done_once_or_in_doubt(emulator: Emulator) -> None:
-    from spark_sb_mgmt.operations.schedule import schedule_message
-
     for skip, action in ((3, "drop-link"), (9, "drop-connection"), (15, "lose-reply"), (20, "throttle"), (30, "drop-connection")):
         emulator.faults.add(Fault(action, SCHEDULE, skip=skip, seconds=0.01, when="after"))  # type: ignore[arg-type]
     with opened(emulator) as orders:

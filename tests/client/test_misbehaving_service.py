@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from spark_sb_mgmt.amqp.message import AmqpValue, Data, Message, encode_message
-from spark_sb_mgmt.amqp.types import Array, Int, Long, Map, Symbol, Timestamp
+from spark_sb_mgmt.amqp.types import Array, Described, Int, Long, Map, Symbol, Timestamp, ULong
 from spark_sb_mgmt.client import EntityClient, ScheduledMessage
 from spark_sb_mgmt.connection import request_links
 from spark_sb_mgmt.errors import (
@@ -20,6 +20,8 @@ from spark_sb_mgmt.errors import (
     RemoteProtocolError,
     SbMgmtError,
 )
+from spark_sb_mgmt.operations import names
+from spark_sb_mgmt.operations.peek import peek_message
 from tests.client.scripted_peer import Asked, ScriptedPeer
 
 LATER = datetime(2100, 1, 1, tzinfo=timezone.utc)
@@ -77,8 +79,6 @@ def test_a_wrong_correlation_id_fails_all_that_were_in_flight_and_the_next_reque
 
 
 def _peeks(count: int) -> list[Any]:
-    from spark_sb_mgmt.operations.peek import peek_message
-
     return [peek_message(number) for number in range(count)]
 
 
@@ -166,9 +166,6 @@ def test_sessions_whose_service_ignores_skip() -> None:
 
 
 def test_rules_whose_service_ignores_skip() -> None:
-    from spark_sb_mgmt.amqp.types import Described, ULong
-    from spark_sb_mgmt.operations import names
-
     rule = Described(ULong(names.RULE_DESCRIPTION_CODE), (Described(ULong(names.TRUE_FILTER_CODE), ()), None, "one"))
     body = Map([("rules", (Map([("rule-description", rule)]),))])
     error = fails(lambda asked: asked.reply(200, body), lambda orders: orders.enumerate_rules())

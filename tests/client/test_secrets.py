@@ -17,6 +17,7 @@ from spark_sb_mgmt.amqp.types import Int
 from spark_sb_mgmt.client import ManagementClient, ScheduledMessage
 from spark_sb_mgmt.connection.credentials import as_credential
 from spark_sb_mgmt.errors import SbMgmtError
+from spark_sb_mgmt.operations.schedule import schedule_message
 from tests.client.http_proxy import Proxy
 from tests.client.scripted_peer import QUICK, Asked, ScriptedPeer
 
@@ -160,8 +161,6 @@ def test_no_repr_of_anything_in_an_open_client_shows_a_secret() -> None:
     with ScriptedPeer(script) as service:
         text = f"Endpoint=sb://127.0.0.1:{service.port};{POLICY};UseDevelopmentEmulator=true"
         with ManagementClient.from_connection_string(text, **QUICK) as client, client.entity("orders") as orders:
-            from spark_sb_mgmt.operations.schedule import schedule_message
-
             outcomes = orders.pipeline([schedule_message([ScheduledMessage(BODY, LATER, "m")])] * 2, depth=2)
             next(outcomes)
             # One is in flight: its request, its call and its exchange are among what is looked at.

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from spark_sb_mgmt.client import ManagementClient, ScheduledMessage
+from spark_sb_mgmt.connection.streams import tls_context
 from spark_sb_mgmt.connection.timing import Timing
 from spark_sb_mgmt.emulator import Emulator
 from spark_sb_mgmt.errors import ConnectionFailedError, DeadlineExceededError, InvalidArgumentError, SbMgmtError
@@ -117,8 +118,6 @@ def test_a_certificate_that_is_not_to_be_trusted(
 
 
 def test_the_authorities_of_the_system_are_trusted_besides_those_of_the_file(authority: Authority) -> None:
-    from spark_sb_mgmt.connection.streams import tls_context
-
     own, both = tls_context(), tls_context(str(authority.ca_file))
     assert len(both.get_ca_certs()) == len(own.get_ca_certs()) + 1
     assert both.check_hostname
