@@ -21,7 +21,7 @@ Write = Callable[..., None]
 Scheduling = Callable[..., tuple[str, list[int]]]
 Deferring = Callable[..., tuple[str, list[int]]]
 
-_EACH = 100
+_EACH = 200
 _KINDS = {
     "queue": {},
     "sessions": {"RequiresSession": True},
