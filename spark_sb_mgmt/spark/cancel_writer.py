@@ -3,8 +3,8 @@
 The service cancels all messages of a request or none, and refuses numbers of several partitions in one. So numbers are grouped by
 partition, and of a request that is refused because one of them is not there, those that are there are found and asked for again.
 
-The one rule: a row is ok if its message was scheduled and is not any more. One that is not there is failed; where an earlier attempt of the
-task may have cancelled it, it is unknown, and no reason for the job to fail.
+The one rule: a row is ok if its message was scheduled and is not any more. One that is not there is failed; where another attempt of the
+task may have cancelled it, that is no reason for the job to fail.
 
 A request whose answer was lost is looked at. If any of its messages still stands, it was not carried out, and is sent again. If none does,
 they are taken as cancelled: all of them would have had to be enqueued in that moment otherwise.

@@ -164,8 +164,10 @@ def this_attempt(job: Job) -> TaskAttempt:
 
 
 def attempts_may_be_lost(tasks: Sequence[TaskMessage]) -> bool:
-    """Whether there were other attempts among those that count. Spark numbers all that it starts, so that a gap shows one; it may also have
-    been of another job meanwhile. That all attempts of a stage were lost, and all of its next run count, does not show."""
+    """Whether there were other attempts than those that count. Spark numbers all that it starts, so that a gap shows one; it may also have
+    been of another job meanwhile. Not seen is, without speculation, a stage that ran again before any of its tasks had ended."""
+    if any(task.attempt.may_not_be_first for task in tasks):
+        return True
     started = [task.attempt.started for task in tasks]
     return max(started) - min(started) + 1 > len(started)
 
