@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +19,7 @@ from spark_sb_mgmt.spark.deferred import Patience
 from spark_sb_mgmt.spark.settle_writer import SettleTask
 from spark_sb_mgmt.spark.task_run import TaskRun
 from spark_sb_mgmt.spark.write_operation import TaskAttempt
+from tests.cluster.shipping import finished_driver, last_line
 from tests.spark.conftest import Deferring, NewEntity, Write
 from tests.spark.task_harness import rows_of, running, written
 
@@ -355,3 +358,75 @@ def test_right_rows_and_wrong_ones(emulator: Emulator, deferring: Deferring) -> 
     receipts = {row["sequence_number"]: row for row in settle(emulator, queue, rows)}
     assert receipts[numbers[1]]["status"] == "ok"
     assert "properties_to_modify cannot be sent: 'n': " in receipts[numbers[0]]["status_description"]
+
+
+# --- a killed worker ----------------------------------------------------------------------------------------------------
+
+KILLING = """
+import json, os, signal, sys, threading
+from pathlib import Path
+from pyspark.sql import SparkSession
+import spark_sb_mgmt
+from spark_sb_mgmt.emulator.control import EmulatorControl
+
+given = json.loads(sys.argv[1])
+spark = SparkSession.builder.master("local[1,4]").config("spark.ui.enabled", "false").getOrCreate()
+spark_sb_mgmt.register(spark)
+control = EmulatorControl.connect(given["connection_string"])
+killed = []
+
+def is_our_worker(pid):
+    above = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    workers = all(b"pyspark.daemon\\0pyspark.worker" in Path(f"/proc/{one}/cmdline").read_bytes() for one in (pid, above))
+    return workers and given["mark"].encode() in Path(f"/proc/{pid}/environ").read_bytes()
+
+def kill():
+    stop = threading.Event()
+    for _ in range(1200):
+        if control.requests.get("update-disposition", 0) >= given["asked"]:
+            break
+        stop.wait(0.05)
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if is_our_worker(int(path.name)):
+                os.kill(int(path.name), signal.SIGKILL)
+                killed.append(path.name)
+        except OSError:
+            continue
+
+thread = threading.Thread(target=kill)
+thread.start()
+df = spark.createDataFrame([(number,) for number in given["numbers"]], "sequence_number long").coalesce(1)
+df.write.format("sbmgmt").mode("append").options(**given["options"]).save()
+thread.join()
+print(json.dumps({"killed": len(killed)}))
+"""
+
+
+def test_a_killed_worker_leaves_every_message_settled_once_and_its_locks_are_waited_for(
+    deferring: Deferring, emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four messages it had locked, for five seconds, when the request that settles them was held up; others it had settled."""
+    queue, numbers = deferring(12, others=1, kind="brief-locks")
+    monkeypatch.setenv("SBMGMT_TEST", queue)
+    key = emulator.faults.add(Fault("delay", SETTLE, queue, skip=1, seconds=60.0, when="before"))
+    options = {
+        "connectionString": emulator.connection_string,
+        "queue": queue,
+        "operation": SETTLE,
+        "dispositionStatus": "suspended",
+        "maxBatchMessages": "4",
+        "receiptsPath": str(tmp_path / "receipts"),
+    }
+    known = {"connection_string": emulator.connection_string, "numbers": numbers, "options": options, "mark": f"SBMGMT_TEST={queue}"}
+    done = finished_driver(KILLING, {**known, "asked": emulator.requests.get(SETTLE, 0) + 2}, tmp_path)
+    # The one that makes rows of Python objects, too.
+    assert last_line(done)["killed"] in (1, 2)
+    assert emulator.faults.hits(key) == 1
+    assert emulator.counts(queue) == {"active": 1, "deferred": 0, "scheduled": 0, "locked": 0}
+    assert emulator.counts(f"{queue}/$DeadLetterQueue")["active"] == 12
+    rows = [row for part in (tmp_path / "receipts").glob("*.parquet") for row in pq.read_table(part).to_pylist()]
+    assert sorted(row["sequence_number"] for row in rows) == numbers
+    statuses = [row["status"] for row in rows]
+    assert set(statuses) == {"ok", "unknown"}
+    assert statuses.count("ok") >= 4
