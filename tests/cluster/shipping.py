@@ -17,6 +17,26 @@ from subprocess import CompletedProcess
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+# How a driver on the standalone cluster starts: two executors of one core, and a copy of every task that is slower than half of them.
+ON_THE_CLUSTER = """
+import json, sys
+from pyspark.sql import SparkSession
+
+given = json.loads(sys.argv[1])
+builder = (
+    SparkSession.builder.master(given["master"])
+    .config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.cores.max", "2")
+    .config("spark.executor.cores", "1")
+    .config("spark.executor.memory", "512m")
+    .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
+    .config("spark.speculation", "true")
+    .config("spark.speculation.interval", "100ms")
+    .config("spark.speculation.quantile", "0.5")
+    .config("spark.speculation.minTaskRuntime", "0ms")
+)
+"""
 
 
 def package_zip(directory: Path) -> Path:

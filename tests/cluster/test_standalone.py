@@ -9,30 +9,18 @@ import pytest
 
 from spark_sb_mgmt.emulator import Emulator
 from tests.cluster.conftest import COUNT
-from tests.cluster.shipping import finished_driver, last_line, package_zip
+from tests.cluster.shipping import ON_THE_CLUSTER, finished_driver, last_line, package_zip
 
 WRONG_KEY = "d3JvbmcgYnV0IHNlY3JldCBhbGwgdGhlIHNhbWU="
 
-DRIVER = """
-import json, sys
-from pyspark.sql import SparkSession
-
-given = json.loads(sys.argv[1])
+DRIVER = (
+    ON_THE_CLUSTER
+    + """
 spark = (
-    SparkSession.builder.master(given["master"])
-    .config("spark.ui.enabled", "false")
-    .config("spark.cores.max", "2")
-    .config("spark.executor.cores", "1")
-    .config("spark.executor.memory", "512m")
-    .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
-    .config("spark.submit.pyFiles", given["zip"])
+    builder.config("spark.submit.pyFiles", given["zip"])
     .config("spark.eventLog.enabled", "true")
     .config("spark.eventLog.compress", "false")
     .config("spark.eventLog.dir", "file:" + given["events"])
-    .config("spark.speculation", "true")
-    .config("spark.speculation.interval", "100ms")
-    .config("spark.speculation.quantile", "0.5")
-    .config("spark.speculation.minTaskRuntime", "0ms")
     .getOrCreate()
 )
 import spark_sb_mgmt
@@ -84,6 +72,7 @@ except Exception as error:
 spark.stop()
 print(json.dumps(found))
 """
+)
 
 
 @pytest.fixture(scope="module")
