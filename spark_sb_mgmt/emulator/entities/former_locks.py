@@ -8,7 +8,7 @@ The one rule: a former lock is good as long as the lock would have been, and no 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from spark_sb_mgmt.emulator.entities.events import Holder
@@ -16,8 +16,11 @@ from spark_sb_mgmt.emulator.entities.events import Holder
 
 class FormerLock(NamedTuple):
     sequence_number: int
-    holder: Holder
     until: int
+
+
+# Has what is taken back. Not the former holder: that one is gone, and must not be kept from going.
+FORMER_HOLDER: Final[Holder] = "former"
 
 
 class FormerLocks:

@@ -29,7 +29,7 @@ from spark_sb_mgmt.emulator.entities.disposition import (
 )
 from spark_sb_mgmt.emulator.entities.entity import Entity, _listed
 from spark_sb_mgmt.emulator.entities.events import Holder, MessagesAvailable, SessionAvailable, SessionLockLost
-from spark_sb_mgmt.emulator.entities.former_locks import FormerLock, FormerLocks
+from spark_sb_mgmt.emulator.entities.former_locks import FORMER_HOLDER, FormerLock, FormerLocks
 from spark_sb_mgmt.emulator.entities.index import SequenceIndex
 from spark_sb_mgmt.emulator.entities.message import (
     IncomingMessage,
@@ -329,14 +329,12 @@ class LockingEntity(Entity):
         raise faults.message_lock_lost(token)
 
     def _take_back(self, token: UUID) -> StoredMessage:
-        """A message that `_locked` has found, under its lock and its holder's again if that was a former one."""
+        """A message that `_locked` has found, under its lock again if that was a former one."""
         message = self._locks.get(token)
         if message is None:
             message = self._locked(token)
-            former = self._former_locks.find(token, self._context.time)
-            assert former is not None, "a message is found by its lock or by its former one"
             self._former_locks.forget(message.sequence_number)
-            message.lock_token, message.holder = token, former.holder
+            message.lock_token, message.holder = token, FORMER_HOLDER
             self._locks[token] = message
             self._extend_lock(message, self._context.time)
         return message
@@ -360,7 +358,7 @@ class LockingEntity(Entity):
                 token, until = message.lock_token, message.locked_until
                 self._unlock(message, count=False)
                 if token is not None and message.sequence_number in self.messages:
-                    self._former_locks.add(token, FormerLock(message.sequence_number, holder, until))
+                    self._former_locks.add(token, FormerLock(message.sequence_number, until))
 
     def _unlock(self, message: StoredMessage, *, count: bool) -> None:
         """The message is receivable again, unless that was one time too often or too late."""
