@@ -101,7 +101,9 @@ def to_proton(value: Value) -> Any:
     if kind == "described":
         return proton.Described(to_proton(value.descriptor), to_proton(value.value))
     if kind == "array":
-        items = [to_proton(item) if value.of == "list" else item for item in value]
+        # Of a ulong's upper half proton makes an error where it is not told that it is one.
+        convert = to_proton if value.of == "list" else _TO_PROTON.get(value.of, lambda same: same)
+        items = [convert(item) for item in value]
         descriptor = proton.UNDESCRIBED if value.descriptor is None else to_proton(value.descriptor)
         return proton.Array(descriptor, _PROTON_TYPES[value.of], *items)
     return _TO_PROTON.get(kind, lambda same: same)(value)
