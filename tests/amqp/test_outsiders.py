@@ -170,7 +170,8 @@ def test_what_we_write_is_read_equal_by_proton(value: Value) -> None:
 
 
 @given(
-    text,
+    # proton hands a subject on as C's strings are, up to the first NUL.
+    text.filter(lambda subject: "\0" not in subject),
     st.one_of(text, st.uuids(), st.integers(0, 2**64 - 1).map(ULong), st.binary(max_size=20)),
     st.dictionaries(
         text, st.one_of(st.booleans(), integers, doubles, text, st.uuids(), st.binary(max_size=9), int64.map(Timestamp)), max_size=5
