@@ -17,7 +17,7 @@ message where it was, and a second attempt abandons it once more.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -57,6 +57,8 @@ from spark_sb_mgmt.spark.write_rows import RowProblem, row_problems
 _MOST_LOST: Final = 5
 # A request that is refused is asked for again in so many parts: as many as are in flight by default, and fewer round trips than halving.
 PARTS: Final = 8
+# The way out where a lock token came too late.
+_TOO_LATE: Final = "Settle sooner after the lock was taken, or by sequence_number, which locks and settles in one step"
 LOCK_LOST: Final = (MessageLockLostError, SessionLockLostError)
 # Refusals of what is asked for, whatever the message: to ask for each alone would only repeat them.
 _OF_ALL_ROWS: Final = (ArgumentError, NotSupportedError, QuotaExceededError)
@@ -147,7 +149,8 @@ class SettleTask(WriteTask):
         elif self._attempt.may_not_be_first and not is_locked(rows):
             text = "its lock is gone, because another attempt of this task settled it or because the lock ended"
         else:
-            return failure(rows, error)
+            said = failure(rows, error)
+            return said if is_locked(rows) else replace(said, status_description=f"{said.status_description} {_TOO_LATE}")
         return Receipt(rows, UNKNOWN, error.status, error.condition, text)
 
     def _find_out(self, rows: pa.RecordBatch, asked: _Asked) -> Iterator[Result]:
