@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from spark_sb_mgmt.client import EntityClient, ManagementClient
 from spark_sb_mgmt.connection.credentials import entra_credential
-from spark_sb_mgmt.spark.option_objects import ConnectionOptions
+from spark_sb_mgmt.spark.options.objects import ConnectionOptions
 
 # A worker serves one application, which has few namespaces; the rest would only stand idle until the service drops them.
 _MOST_KEPT: Final = 4

@@ -8,16 +8,16 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from spark_sb_mgmt.spark.deferred_reader import DeferredReader
-from spark_sb_mgmt.spark.option_objects import PeekOptions, ReadOptions, ReceiveOptions, SessionsOptions
-from spark_sb_mgmt.spark.options import is_for_streams, read_options, stream_read_options, write_options
-from spark_sb_mgmt.spark.peek_reader import PeekReader
-from spark_sb_mgmt.spark.read_schema import read_columns, read_schema
-from spark_sb_mgmt.spark.rules_reader import RulesReader
-from spark_sb_mgmt.spark.sessions_reader import SessionsReader
-from spark_sb_mgmt.spark.stream_reader import PeekStreamReader
-from spark_sb_mgmt.spark.stream_writer import StreamWriter
-from spark_sb_mgmt.spark.writer import ManagementWriter, check_mode
+from spark_sb_mgmt.spark.options.objects import PeekOptions, ReadOptions, ReceiveOptions, SessionsOptions
+from spark_sb_mgmt.spark.options.parsing import is_for_streams, read_options, stream_read_options, write_options
+from spark_sb_mgmt.spark.reading.deferred_reader import DeferredReader
+from spark_sb_mgmt.spark.reading.peek_reader import PeekReader
+from spark_sb_mgmt.spark.reading.read_schema import read_columns, read_schema
+from spark_sb_mgmt.spark.reading.rules_reader import RulesReader
+from spark_sb_mgmt.spark.reading.sessions_reader import SessionsReader
+from spark_sb_mgmt.spark.reading.stream_reader import PeekStreamReader
+from spark_sb_mgmt.spark.writing.stream_writer import StreamWriter
+from spark_sb_mgmt.spark.writing.writer import ManagementWriter, check_mode
 
 
 class ServiceBusManagementDataSource(DataSource):
@@ -28,7 +28,7 @@ class ServiceBusManagementDataSource(DataSource):
     Schema: by option `operation`; for messages the columns of `spark_sb_mgmt.amqp.columns.DEFAULT_COLUMNS`. Columns that are there on
     request only are asked for with `.schema(...)`, which also leaves out columns that are not wanted.
 
-    Options: `spark_sb_mgmt.spark.option_table`.
+    Options: `spark_sb_mgmt.spark.options.table`.
 
     A DataFrame's plan is made at its first action and then stays: what arrives later is read by a new `load()`. (PySpark 4.0 makes a new
     plan for each action.)

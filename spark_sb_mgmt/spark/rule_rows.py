@@ -18,8 +18,8 @@ from spark_sb_mgmt.amqp.types import Map
 from spark_sb_mgmt.errors import EncodeError
 from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, RuleFilter, SqlFilter, SqlRuleAction, TrueFilter
 from spark_sb_mgmt.operations.names import CORRELATION_FIELDS, PROPERTIES
-from spark_sb_mgmt.spark.read_schema import RULE_COLUMNS
-from spark_sb_mgmt.spark.write_rows import RowProblem
+from spark_sb_mgmt.spark.reading.read_schema import RULE_COLUMNS
+from spark_sb_mgmt.spark.writing.write_rows import RowProblem
 
 SQL: Final = "sql"
 CORRELATION: Final = "correlation"

@@ -38,7 +38,7 @@ BODY: Final = 1024
 # A fast way takes 40 ms: of many rounds one meets a quiet machine. Over the long way a round takes seconds.
 ROUNDS, FAR_ROUNDS = 15, 5
 # Pages whose messages are decoded together, as a reader does it.
-PAGES_PER_BATCH: Final = 8
+PAGES_PER_BATCH: Final = 16
 # What .NET offers, and what azure-servicebus does.
 FRAME_SIZES: Final = {"64 KB frames": 65536, "1 MB frames": 1024 * 1024}
 ROUND_TRIP_S: Final = 0.02

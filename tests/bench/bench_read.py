@@ -25,10 +25,10 @@ import spark_sb_mgmt
 from spark_sb_mgmt.amqp.message import Data, Header, Message, Properties, encode_message
 from spark_sb_mgmt.amqp.types import Int, Map, Symbol
 from spark_sb_mgmt.spark.connections import CONNECTIONS
-from spark_sb_mgmt.spark.option_objects import PeekOptions
-from spark_sb_mgmt.spark.options import read_options
-from spark_sb_mgmt.spark.peek_reader import PeekReader
-from spark_sb_mgmt.spark.read_schema import read_columns, read_schema
+from spark_sb_mgmt.spark.options.objects import PeekOptions
+from spark_sb_mgmt.spark.options.parsing import read_options
+from spark_sb_mgmt.spark.reading.peek_reader import PeekReader
+from spark_sb_mgmt.spark.reading.read_schema import read_columns, read_schema
 from tests.bench.bench_emulator import Usage
 from tests.bench.delaying_relay import delaying
 from tests.bench.figures import Figure

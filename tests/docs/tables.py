@@ -12,10 +12,10 @@ from typing import Final
 
 from spark_sb_mgmt.amqp.columns import COLUMNS
 from spark_sb_mgmt.emulator.management import required_right
-from spark_sb_mgmt.spark import option_table as table
-from spark_sb_mgmt.spark import option_values as kinds
+from spark_sb_mgmt.spark.options import table
+from spark_sb_mgmt.spark.options import values as kinds
 from spark_sb_mgmt.spark.schema import spark_type
-from spark_sb_mgmt.spark.write_schema import NOT_SENT, REQUIRED, WRITE_COLUMNS
+from spark_sb_mgmt.spark.writing.write_schema import NOT_SENT, REQUIRED, WRITE_COLUMNS
 
 README: Final = Path(__file__).parents[2] / "README.md"
 

@@ -11,13 +11,13 @@ from pyspark.sql.types import StructType
 
 from spark_sb_mgmt.client import EntityClient, ManagementClient
 from spark_sb_mgmt.emulator import Emulator
-from spark_sb_mgmt.spark.options import write_options
-from spark_sb_mgmt.spark.receipts import receipt_rows
+from spark_sb_mgmt.spark.options.parsing import write_options
 from spark_sb_mgmt.spark.schema import spark_type
-from spark_sb_mgmt.spark.task_run import TaskRun
-from spark_sb_mgmt.spark.write_operation import Job, Receipt, TaskAttempt, WriteTask
-from spark_sb_mgmt.spark.write_schema import WRITE_COLUMNS, write_columns
-from spark_sb_mgmt.spark.writer import OPERATIONS
+from spark_sb_mgmt.spark.writing.receipts import receipt_rows
+from spark_sb_mgmt.spark.writing.task_run import TaskRun
+from spark_sb_mgmt.spark.writing.write_operation import Job, Receipt, TaskAttempt, WriteTask
+from spark_sb_mgmt.spark.writing.write_schema import WRITE_COLUMNS, write_columns
+from spark_sb_mgmt.spark.writing.writer import OPERATIONS
 
 JOB = Job("job", 4_102_444_800_000)
 

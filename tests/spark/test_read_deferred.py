@@ -11,10 +11,10 @@ from spark_sb_mgmt.client import ManagementClient
 from spark_sb_mgmt.emulator import Emulator, Fault
 from spark_sb_mgmt.errors import MessageNotFoundError
 from spark_sb_mgmt.spark.connections import CONNECTIONS
-from spark_sb_mgmt.spark.deferred import DeferredMessages, Patience, Status
-from spark_sb_mgmt.spark.deferred_reader import DeferredReader
-from spark_sb_mgmt.spark.options import ReceiveOptions, read_options
-from spark_sb_mgmt.spark.read_schema import read_columns, read_schema
+from spark_sb_mgmt.spark.options.parsing import ReceiveOptions, read_options
+from spark_sb_mgmt.spark.reading.deferred import DeferredMessages, Patience, Status
+from spark_sb_mgmt.spark.reading.deferred_reader import DeferredReader
+from spark_sb_mgmt.spark.reading.read_schema import read_columns, read_schema
 from tests.spark.conftest import Deferring
 
 Read = Callable[..., DataFrame]
@@ -113,7 +113,7 @@ def test_who_stops_early_keeps_only_the_locks_of_what_he_was_given(
     deferring: Deferring, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What Spark does for a limit: it closes the iterator, with requests in flight."""
-    monkeypatch.setattr("spark_sb_mgmt.spark.deferred_reader.BATCH_MESSAGES", 1)
+    monkeypatch.setattr("spark_sb_mgmt.spark.reading.deferred_reader.BATCH_MESSAGES", 1)
     queue, deferred = deferring(20)
     given = {"connectionString": emulator.connection_string, "queue": queue, "operation": "receive-by-sequence-number"}
     options = read_options({**given, "sequenceNumbers": "1-20", "pageSize": "1", "pipelineDepth": "8", "numPartitions": "1"}, {})

@@ -14,7 +14,7 @@ from spark_sb_mgmt.amqp.types import Int
 from spark_sb_mgmt.client import ManagementClient
 from spark_sb_mgmt.emulator import Emulator
 from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, SqlFilter, SqlRuleAction
-from spark_sb_mgmt.spark.read_schema import read_schema
+from spark_sb_mgmt.spark.reading.read_schema import read_schema
 
 Read = Callable[..., DataFrame]
 NewEntity = Callable[[str], str]

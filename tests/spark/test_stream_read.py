@@ -14,7 +14,7 @@ from pyspark.sql.streaming import DataStreamWriter
 
 import spark_sb_mgmt
 from spark_sb_mgmt.emulator import Emulator
-from spark_sb_mgmt.spark.stream_reader import HAS_READ_LIMITS
+from spark_sb_mgmt.spark.reading.stream_reader import HAS_READ_LIMITS
 
 NewEntity = Callable[[str], str]
 Stream = Callable[..., DataFrame]

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from spark_sb_mgmt.client import ManagementClient
 from spark_sb_mgmt.emulator import Emulator, Fault
-from spark_sb_mgmt.spark.cancel_writer import CancelTask
-from spark_sb_mgmt.spark.options import write_options
-from spark_sb_mgmt.spark.task_run import TaskRun
-from spark_sb_mgmt.spark.write_operation import Receipt, TaskAttempt
+from spark_sb_mgmt.spark.options.parsing import write_options
+from spark_sb_mgmt.spark.writing.cancel_writer import CancelTask
+from spark_sb_mgmt.spark.writing.task_run import TaskRun
+from spark_sb_mgmt.spark.writing.write_operation import Receipt, TaskAttempt
 from tests.spark.conftest import Scheduling, Write
 
 

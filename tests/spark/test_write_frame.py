@@ -15,10 +15,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from spark_sb_mgmt.emulator import Emulator, Fault
 from spark_sb_mgmt.errors import InvalidArgumentError, RowsFailedError
-from spark_sb_mgmt.spark import writer as writer_module
-from spark_sb_mgmt.spark.options import write_options
-from spark_sb_mgmt.spark.write_operation import TaskAttempt
-from spark_sb_mgmt.spark.writer import ManagementWriter, TaskMessage, check_mode
+from spark_sb_mgmt.spark.options.parsing import write_options
+from spark_sb_mgmt.spark.writing import writer as writer_module
+from spark_sb_mgmt.spark.writing.write_operation import TaskAttempt
+from spark_sb_mgmt.spark.writing.writer import ManagementWriter, TaskMessage, check_mode
 from tests.spark.conftest import NewEntity, Scheduling, Write
 
 ROWS = StructType([StructField("sequence_number", LongType()), StructField("name", StringType())])

@@ -23,14 +23,14 @@ from spark_sb_mgmt.amqp.message import Header, Message, decode_message
 from spark_sb_mgmt.client import EntityClient, ManagementClient, ScheduledMessage
 from spark_sb_mgmt.emulator import Emulator, Fault
 from spark_sb_mgmt.errors import AuthenticationError, RowsFailedError, SbMgmtError
-from spark_sb_mgmt.spark import job_stamp, schedule_job, schedule_writer
-from spark_sb_mgmt.spark import writer as writer_module
 from spark_sb_mgmt.spark.connections import CONNECTIONS
-from spark_sb_mgmt.spark.options import write_options
-from spark_sb_mgmt.spark.schedule_writer import ScheduleMessages
+from spark_sb_mgmt.spark.options.parsing import write_options
 from spark_sb_mgmt.spark.schema import spark_schema
-from spark_sb_mgmt.spark.write_operation import TaskAttempt
-from spark_sb_mgmt.spark.writer import ManagementWriter, TaskMessage
+from spark_sb_mgmt.spark.writing import job_stamp, schedule_job, schedule_writer
+from spark_sb_mgmt.spark.writing import writer as writer_module
+from spark_sb_mgmt.spark.writing.schedule_writer import ScheduleMessages
+from spark_sb_mgmt.spark.writing.write_operation import TaskAttempt
+from spark_sb_mgmt.spark.writing.writer import ManagementWriter, TaskMessage
 from tests.spark.conftest import NewEntity, Write
 from tests.spark.test_read_columns import PROPERTIES, everything
 

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_sb_mgmt.amqp.columns import TYPED_MAP
 from spark_sb_mgmt.client import EntityClient, ManagementClient
 from spark_sb_mgmt.emulator import Emulator, Fault
-from spark_sb_mgmt.spark.deferred import Patience
-from spark_sb_mgmt.spark.settle_writer import SettleTask
-from spark_sb_mgmt.spark.task_run import TaskRun
-from spark_sb_mgmt.spark.write_operation import TaskAttempt
+from spark_sb_mgmt.spark.reading.deferred import Patience
+from spark_sb_mgmt.spark.writing.settle_writer import SettleTask
+from spark_sb_mgmt.spark.writing.task_run import TaskRun
+from spark_sb_mgmt.spark.writing.write_operation import TaskAttempt
 from tests.cluster.shipping import finished_driver, last_line
 from tests.spark.conftest import Deferring, NewEntity, Write
 from tests.spark.task_harness import rows_of, running, written

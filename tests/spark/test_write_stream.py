@@ -17,8 +17,8 @@ import spark_sb_mgmt
 from spark_sb_mgmt.client import ManagementClient
 from spark_sb_mgmt.emulator import Emulator
 from spark_sb_mgmt.errors import InvalidArgumentError
-from spark_sb_mgmt.spark.stream_writer import batches_of, job_id
-from spark_sb_mgmt.spark.writer import check_mode
+from spark_sb_mgmt.spark.writing.stream_writer import batches_of, job_id
+from spark_sb_mgmt.spark.writing.writer import check_mode
 from tests.spark.conftest import NewEntity, Scheduling
 
 TOMORROW = (datetime.now(timezone.utc) + timedelta(days=1)).replace(microsecond=0)

@@ -12,7 +12,7 @@ import pytest
 from spark_sb_mgmt.client import EntityClient
 from spark_sb_mgmt.emulator import Emulator
 from spark_sb_mgmt.spark.connections import CONNECTIONS, Connections, open_client
-from spark_sb_mgmt.spark.options import ConnectionOptions, read_options
+from spark_sb_mgmt.spark.options.parsing import ConnectionOptions, read_options
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pyarrow as pa
 from spark_sb_mgmt.amqp.columns import TYPED_MAP
 from spark_sb_mgmt.amqp.types import Int, Map
 from spark_sb_mgmt.operations.settle import update_disposition
-from spark_sb_mgmt.spark.dispositions import Disposition, by_disposition, disposition_of, disposition_problems
+from spark_sb_mgmt.spark.writing.dispositions import Disposition, by_disposition, disposition_of, disposition_problems
 
 TOKEN = UUID("03020100-0504-0706-0809-0a0b0c0d0e0f")
 

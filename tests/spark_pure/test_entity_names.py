@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from spark_sb_mgmt.errors import InvalidArgumentError
-from spark_sb_mgmt.spark.entity_names import EntityKind, check_entities, entity_names
-from spark_sb_mgmt.spark.option_table import EVERY_OPERATION
+from spark_sb_mgmt.spark.options.entity_names import EntityKind, check_entities, entity_names
+from spark_sb_mgmt.spark.options.table import EVERY_OPERATION
 
 DLQ = "$DeadLetterQueue"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sb_mgmt.spark.option_values import NUMBERS, TIME, integer, merge
+from spark_sb_mgmt.spark.options.values import NUMBERS, TIME, integer, merge
 from spark_sb_mgmt.spark.suggestions import closest, did_you_mean
 
 UTC = timezone.utc

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from spark_sb_mgmt.errors import InvalidArgumentError
-from spark_sb_mgmt.spark import options as o
-from spark_sb_mgmt.spark.option_table import EVERY_OPERATION, OPTIONS, READ_OPERATIONS, WRITE_OPERATIONS
+from spark_sb_mgmt.spark.options import parsing as o
+from spark_sb_mgmt.spark.options.table import EVERY_OPERATION, OPTIONS, READ_OPERATIONS, WRITE_OPERATIONS
 
 KEY = "c2VjcmV0LWtleS1vZi10aGUtdGVzdA=="
 CONNECTION = f"Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey={KEY}"

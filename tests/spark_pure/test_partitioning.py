@@ -15,8 +15,8 @@ from pyspark.sql.datasource import InputPartition
 
 from spark_sb_mgmt.connection.peek_range import END_OF_NUMBERS, PeekRange
 from spark_sb_mgmt.connection.planning import Extent, Found, partition_id
-from spark_sb_mgmt.spark.gaps import PROBES, occupied
-from spark_sb_mgmt.spark.partitioning import (
+from spark_sb_mgmt.spark.reading.gaps import PROBES, occupied
+from spark_sb_mgmt.spark.reading.partitioning import (
     DEFAULT_PARTITIONS,
     EntitiesPartition,
     NumbersPartition,

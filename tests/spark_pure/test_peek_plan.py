@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from spark_sb_mgmt.client import EntityClient
 from spark_sb_mgmt.connection import planning
 from spark_sb_mgmt.connection.planning import Found
-from spark_sb_mgmt.spark.partitioning import Span
-from spark_sb_mgmt.spark.peek_plan import CLOCK_MARGIN_MS, find_spans
+from spark_sb_mgmt.spark.reading.partitioning import Span
+from spark_sb_mgmt.spark.reading.peek_plan import CLOCK_MARGIN_MS, find_spans
 
 T = TypeVar("T")
 MILLION = 1_000_000

@@ -6,7 +6,7 @@ import pytest
 
 from spark_sb_mgmt.errors import ArgumentError, OutcomeUnknownError, ServerBusyError
 from spark_sb_mgmt.operations.delete import batch_delete_messages
-from spark_sb_mgmt.spark.purge import Limit, Purge
+from spark_sb_mgmt.spark.writing.purge import Limit, Purge
 
 BEFORE = 1_767_323_045_123
 OUT_OF_RANGE = ArgumentError("too many", condition="com.microsoft:argument-out-of-range")

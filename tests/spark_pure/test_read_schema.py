@@ -11,7 +11,7 @@ from pyspark.sql.types import DecimalType, MapType, StringType, StructField, Str
 from spark_sb_mgmt.amqp.arrow_decode import decode_responses
 from spark_sb_mgmt.amqp.columns import COLUMNS, DEFAULT_COLUMNS
 from spark_sb_mgmt.errors import InvalidArgumentError
-from spark_sb_mgmt.spark.read_schema import read_columns, read_schema
+from spark_sb_mgmt.spark.reading.read_schema import read_columns, read_schema
 from spark_sb_mgmt.spark.schema import arrow_type, message_schema, spark_schema
 from tests.amqp import shapes
 

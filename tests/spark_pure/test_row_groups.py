@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sb_mgmt.spark.row_groups import codes_of, groups, one_for_each_row, parts, pieces, repeated
-from spark_sb_mgmt.spark.write_rows import RowProblem
+from spark_sb_mgmt.spark.writing.row_groups import codes_of, groups, one_for_each_row, parts, pieces, repeated
+from spark_sb_mgmt.spark.writing.write_rows import RowProblem
 
 TEXT_MAP = pa.map_(pa.string(), pa.string())
 cells = st.tuples(

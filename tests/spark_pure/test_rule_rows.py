@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from spark_sb_mgmt.amqp.types import Int, Long, Timestamp, ULong
 from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, SqlFilter, SqlRuleAction, TrueFilter
 from spark_sb_mgmt.operations.rules import add_rule
-from spark_sb_mgmt.spark.read_schema import RULE_COLUMNS
+from spark_sb_mgmt.spark.reading.read_schema import RULE_COLUMNS
 from spark_sb_mgmt.spark.rule_rows import rules_of, rules_to_batch
-from spark_sb_mgmt.spark.write_rows import RowProblem
+from spark_sb_mgmt.spark.writing.write_rows import RowProblem
 
 ALL = tuple(RULE_COLUMNS.names)
 texts = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)

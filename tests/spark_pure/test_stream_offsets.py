@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_sb_mgmt.connection.planning import Extent
-from spark_sb_mgmt.spark.stream_offsets import (
+from spark_sb_mgmt.spark.reading.stream_offsets import (
     Position,
     at_number,
     behind,

@@ -14,13 +14,13 @@ from pyspark.sql.datasource import InputPartition
 from spark_sb_mgmt.client import ManagementClient, ScheduledMessage
 from spark_sb_mgmt.emulator import Emulator
 from spark_sb_mgmt.errors import EntityNotFoundError, InvalidArgumentError, MessageNotFoundError
-from spark_sb_mgmt.spark import stream_reader
 from spark_sb_mgmt.spark.connections import CONNECTIONS
-from spark_sb_mgmt.spark.options import stream_read_options
-from spark_sb_mgmt.spark.partitioning import RangesPartition
-from spark_sb_mgmt.spark.read_schema import read_columns, read_schema
-from spark_sb_mgmt.spark.stream_offsets import Offset
-from spark_sb_mgmt.spark.stream_reader import HAS_READ_LIMITS, PeekStreamReader, ReadAllAvailable, ReadMaxRows
+from spark_sb_mgmt.spark.options.parsing import stream_read_options
+from spark_sb_mgmt.spark.reading import stream_reader
+from spark_sb_mgmt.spark.reading.partitioning import RangesPartition
+from spark_sb_mgmt.spark.reading.read_schema import read_columns, read_schema
+from spark_sb_mgmt.spark.reading.stream_offsets import Offset
+from spark_sb_mgmt.spark.reading.stream_reader import HAS_READ_LIMITS, PeekStreamReader, ReadAllAvailable, ReadMaxRows
 
 _EACH = 40
 LATER = datetime.now(timezone.utc) + timedelta(days=1)

@@ -17,11 +17,11 @@ from spark_sb_mgmt.amqp.decode import decode_value
 from spark_sb_mgmt.amqp.message import Data, Message, Properties, decode_message, encode_message
 from spark_sb_mgmt.amqp.types import Map
 from spark_sb_mgmt.errors import EncodeError, InvalidArgumentError
-from spark_sb_mgmt.spark.job_stamp import KEY
-from spark_sb_mgmt.spark.option_objects import ScheduleOptions
-from spark_sb_mgmt.spark.options import write_options
-from spark_sb_mgmt.spark.schedule_rows import ENVELOPE_BYTES, Entries, RowEncoder, check_time, pieces, requests_of
-from spark_sb_mgmt.spark.write_operation import Job, TaskAttempt
+from spark_sb_mgmt.spark.options.objects import ScheduleOptions
+from spark_sb_mgmt.spark.options.parsing import write_options
+from spark_sb_mgmt.spark.writing.job_stamp import KEY
+from spark_sb_mgmt.spark.writing.schedule_rows import ENVELOPE_BYTES, Entries, RowEncoder, check_time, pieces, requests_of
+from spark_sb_mgmt.spark.writing.write_operation import Job, TaskAttempt
 
 NOW = datetime(2026, 7, 1, 12, 0, tzinfo=timezone.utc)
 JOB = Job("0123456789abcdef", int(NOW.timestamp() * 1000))

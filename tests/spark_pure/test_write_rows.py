@@ -10,8 +10,8 @@ import pytest
 
 from spark_sb_mgmt.amqp.arrow_encode import encode_messages
 from spark_sb_mgmt.errors import InvalidArgumentError
-from spark_sb_mgmt.spark.write_rows import RowProblem, check_rows, plain_batch, row_name, row_problems
-from spark_sb_mgmt.spark.write_schema import WRITE_COLUMNS
+from spark_sb_mgmt.spark.writing.write_rows import RowProblem, check_rows, plain_batch, row_name, row_problems
+from spark_sb_mgmt.spark.writing.write_schema import WRITE_COLUMNS
 
 TOKEN = "03020100-0504-0706-0809-0a0b0c0d0e0f"
 NEW_YORK = pa.timestamp("us", tz="America/New_York")

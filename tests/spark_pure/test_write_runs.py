@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_sb_mgmt.connection.peek_range import END_OF_NUMBERS
-from spark_sb_mgmt.spark.number_runs import KnownNumbers, Runs, above, joined, numbers_in, runs_of, without
+from spark_sb_mgmt.spark.writing.number_runs import KnownNumbers, Runs, above, joined, numbers_in, runs_of, without
 
 NUMBERS = st.lists(st.integers(0, 60))
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)))

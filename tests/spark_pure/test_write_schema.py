@@ -29,11 +29,11 @@ from pyspark.sql.types import (
 
 from spark_sb_mgmt.amqp.arrow_encode import SENDER_COLUMNS
 from spark_sb_mgmt.errors import InvalidArgumentError
-from spark_sb_mgmt.spark.option_table import WRITE_OPERATIONS
-from spark_sb_mgmt.spark.options import write_options
-from spark_sb_mgmt.spark.read_schema import read_schema
+from spark_sb_mgmt.spark.options.parsing import write_options
+from spark_sb_mgmt.spark.options.table import WRITE_OPERATIONS
+from spark_sb_mgmt.spark.reading.read_schema import read_schema
 from spark_sb_mgmt.spark.schema import message_schema
-from spark_sb_mgmt.spark.write_schema import REQUIRED, WRITE_COLUMNS, WriteColumns, write_columns
+from spark_sb_mgmt.spark.writing.write_schema import REQUIRED, WRITE_COLUMNS, WriteColumns, write_columns
 
 CONNECTION = "Endpoint=sb://ns/;SharedAccessKeyName=root;SharedAccessKey=a2V5"
 STRING, LONG, TIME, BINARY = StringType(), LongType(), TimestampType(), BinaryType()

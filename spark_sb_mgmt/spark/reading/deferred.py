@@ -1,0 +1,255 @@
+"""Taking deferred messages by their numbers, when some of them are missing or locked (wire-facts.md, section 1.4; DESIGN section 5).
+
+The service takes all messages of a request or none, and does not tell which was in the way. So a request that is refused is halved until
+the ones in the way stand alone, and each of these is looked at by a peek.
+
+The one rule: every number ends as a message that was taken or as one that was not, with the reason; and what was locked can be given back
+(`release`): whoever fails after this must do so, or nobody can take those messages until their locks end.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from spark_sb_mgmt.client import EntityClient, Messages
+from spark_sb_mgmt.client.peeking import sequence_numbers
+from spark_sb_mgmt.connection.channel import Outcome
+from spark_sb_mgmt.errors import MessageNotFoundError, OutcomeUnknownError, SbMgmtError
+from spark_sb_mgmt.operations import names, settle
+from spark_sb_mgmt.operations.envelope import Request
+from spark_sb_mgmt.operations.peek import peek_message
+from spark_sb_mgmt.operations.receive import receive_by_sequence_number
+from spark_sb_mgmt.spark.reading.partitioning import request_batches
+
+_LOG: Final = logging.getLogger(__name__)
+# Tokens of one request that gives locks back.
+_RELEASED_AT_ONCE: Final = 500
+# How often the loss of an answer is made good by asking again.
+_MOST_UNKNOWN: Final = 5
+
+
+class Status(Enum):
+    """What became of a number."""
+
+    RECEIVED = "received"
+    MISSING = "missing"
+    NOT_DEFERRED = "not deferred"
+    LOCKED = "locked"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for locks that end by themselves: those of an attempt that was killed, or whose answer was lost. The service locks
+    for five minutes at most."""
+
+    seconds: float = 310.0
+    interval_s: float = 2.0
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class Asked(NamedTuple):
+    """What one request asks for: messages of one session, where the entity has sessions, and of one partition id."""
+
+    numbers: Sequence[int]
+    session_id: str | None = None
+
+
+class DeferredMessages:
+    """Deferred messages of one entity, for one task, at most `page_size` in a request. `was_killed`: an earlier attempt at this may have
+    left locks behind. `refused` is told of each request that failed for another reason than that its messages cannot be taken; without it
+    such an error is raised."""
+
+    def __init__(
+        self,
+        entity: EntityClient,
+        *,
+        page_size: int,
+        delete: bool = False,
+        session_id: str | None = None,
+        was_killed: bool = False,
+        patience: Patience | None = None,
+        refused: Callable[[Sequence[int], SbMgmtError], None] | None = None,
+    ) -> None:
+        self._entity = entity
+        self._page_size = page_size
+        self._mode = names.RECEIVE_AND_DELETE if delete else names.PEEK_LOCK
+        self._session_id = session_id
+        self._locks_may_be_ours = was_killed
+        self._patience = patience or Patience()
+        self._on_refusal = refused
+        self._unknown = 0
+        # The tokens of all locks that were taken, 16 bytes each, by session.
+        self._tokens: dict[str | None, bytearray] = {}
+        self._answers: Iterator[tuple[Asked, Outcome[Messages]]] = iter(())
+        self._stopped = False
+        # Numbers that were not taken, with their sessions.
+        self._refused: dict[int, str | None] = {}
+        self.not_received: dict[int, Status] = {}
+
+    def receive(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Messages]:
+        """Take the messages of these ranges of numbers, their ends exclusive. `not_received` is complete when this ends."""
+        yield from self.receive_asked(Asked(numbers, self._session_id) for numbers in request_batches(ranges, self._page_size))
+
+    def receive_asked(self, asked: Iterable[Asked]) -> Iterator[Messages]:
+        """As `receive`, for requests that the caller has put together."""
+        yield from self._all(asked, split=True)
+        status = look(self._entity, self._refused)
+        locked = {number: session for number, session in sorted(self._refused.items()) if status[number] is Status.LOCKED}
+        if locked and self._locks_may_be_ours and self._mode == names.PEEK_LOCK:
+            yield from self._wait_for(locked)
+            status = {number: reason for number, reason in status.items() if reason is not Status.LOCKED or number in self._refused}
+        self.not_received.update(status)
+
+    def _all(self, batches: Iterable[Asked], *, split: bool) -> Iterator[Messages]:
+        """What is refused as a whole is halved, down to single numbers, or with no `split` is refused as it is."""
+        self._refused = {}
+        todo: Iterable[Asked] = batches
+        while True:
+            again: list[Asked] = []
+            self._answers = self._ask(todo)
+            for asked, outcome in self._answers:
+                numbers, session = asked
+                if isinstance(outcome, Messages):
+                    self._took(outcome, session)
+                    got = set(sequence_numbers(outcome))
+                    self._refused.update((number, session) for number in numbers if number not in got)
+                    yield outcome
+                elif isinstance(outcome, MessageNotFoundError):
+                    if split and len(numbers) > 1:
+                        middle = len(numbers) // 2
+                        again += [Asked(numbers[:middle], session), Asked(numbers[middle:], session)]
+                    else:
+                        self._refused.update(dict.fromkeys(numbers, session))
+                elif self._is_repeatable(outcome):
+                    again.append(asked)
+                elif self._on_refusal is None:
+                    raise outcome
+                else:
+                    self._on_refusal(numbers, outcome)
+            if not again:
+                return
+            todo = again
+
+    def _ask(self, batches: Iterable[Asked]) -> Iterator[tuple[Asked, Outcome[Messages]]]:
+        sent: dict[int, Asked] = {}
+
+        def requests() -> Iterator[Request[Messages]]:
+            for position, asked in enumerate(batches):
+                if self._stopped:
+                    return
+                sent[position] = asked
+                yield receive_by_sequence_number(asked.numbers, self._mode, asked.session_id)
+
+        for position, outcome in self._entity.pipeline(requests()):
+            yield sent.pop(position), outcome
+
+    def _is_repeatable(self, error: SbMgmtError) -> bool:
+        """Whether asking again makes it good. It does for a lost answer, where only locks were taken: the message is free, or is locked
+        until that lock ends."""
+        self._unknown += 1
+        if not isinstance(error, OutcomeUnknownError) or self._mode != names.PEEK_LOCK or self._unknown > _MOST_UNKNOWN:
+            return False
+        self._locks_may_be_ours = True
+        return True
+
+    def _took(self, messages: Messages, session: str | None) -> None:
+        if self._mode == names.PEEK_LOCK:
+            tokens = self._tokens.setdefault(session, bytearray())
+            for index in range(len(messages)):
+                token = messages.lock_token(index)
+                assert token is not None, "an answer without a token was refused when it was read"
+                tokens += token.bytes
+
+    def _wait_for(self, numbers: Mapping[int, str | None]) -> Iterator[Messages]:
+        patience = self._patience
+        end = patience.clock() + patience.seconds
+        _LOG.warning(
+            "%d deferred messages of %s are locked, perhaps by an earlier attempt of this task that was killed or whose answer was lost: "
+            "waiting up to %.0f s for their locks to end (sequence numbers %s)",
+            len(numbers),
+            self._entity.path,
+            patience.seconds,
+            shown(list(numbers)),
+        )
+        left = dict(numbers)
+        while left and patience.clock() < end:
+            patience.sleep(patience.interval_s)
+            # Locks of one request end together, so the first tells of all; once it is free, each of the others is tried.
+            first, *others = left
+            yield from self._all([Asked([first], left[first])], split=False)
+            if not self._refused:
+                yield from self._all(self._grouped({number: left[number] for number in others}), split=True)
+                left = dict(sorted(self._refused.items()))
+            elif (status := look(self._entity, self._refused)[first]) is not Status.LOCKED:
+                # Somebody else took it meanwhile.
+                self.not_received[first] = status
+                del left[first]
+        self._refused = left
+
+    def _grouped(self, numbers: Mapping[int, str | None]) -> Iterator[Asked]:
+        for session in dict.fromkeys(numbers.values()):
+            mine = ((number, number + 1) for number in numbers if numbers[number] == session)
+            for batch in request_batches(mine, self._page_size):
+                yield Asked(batch, session)
+
+    def stop(self) -> None:
+        """Take no more messages. What `receive` gave stays locked; what is asked for at this moment is waited for and given back."""
+        self._stopped = True
+        given = {session: len(tokens) for session, tokens in self._tokens.items()}
+        for asked, outcome in self._answers:
+            if isinstance(outcome, Messages):
+                self._took(outcome, asked.session_id)
+        for session, size in given.items():
+            del self._tokens[session][:size]
+        self.release()
+
+    def release(self) -> None:
+        """Give back every lock that was taken, as far as they still hold: the messages are deferred as before."""
+        tokens, self._tokens = self._tokens, {}
+        for session, known in tokens.items():
+            give_back(self._entity, [UUID(bytes=bytes(known[at : at + 16])) for at in range(0, len(known), 16)], session)
+
+
+def look(entity: EntityClient, numbers: Mapping[int, str | None]) -> dict[int, Status]:
+    """What a peek shows of messages, which are given with their sessions: a deferred one that stands and cannot be taken is locked."""
+    found: dict[int, Status] = {}
+    wanted = list(numbers.items())
+    for position, outcome in entity.pipeline(peek_message(number, 1, session) for number, session in wanted):
+        if isinstance(outcome, SbMgmtError):
+            raise outcome
+        number = wanted[position][0]
+        if not outcome or outcome[0].sequence_number != number:
+            found[number] = Status.MISSING
+        else:
+            found[number] = Status.LOCKED if outcome[0].state == "deferred" else Status.NOT_DEFERRED
+    return found
+
+
+def give_back(entity: EntityClient, tokens: Sequence[UUID], session_id: str | None = None) -> None:
+    """Give locks on deferred messages back, as far as they still hold: the messages are deferred as before."""
+
+    def request(some: Sequence[UUID]) -> Request[None]:
+        return settle.update_disposition("deferred", some, session_id=session_id)
+
+    batches = [tokens[at : at + _RELEASED_AT_ONCE] for at in range(0, len(tokens), _RELEASED_AT_ONCE)]
+    failed: list[UUID] = []
+    for position, outcome in entity.pipeline(map(request, batches)):
+        if isinstance(outcome, SbMgmtError):
+            failed += batches[position]
+    # All of a request or none: a lock that ended already is in the way of the others.
+    for _, outcome in entity.pipeline(request([token]) for token in failed):
+        if isinstance(outcome, SbMgmtError):
+            _LOG.info("a lock on %s was not given back, it ends by itself: %s", entity.path, outcome)
+
+
+def shown(numbers: Sequence[int], most: int = 20) -> str:
+    """Numbers for a person: the first of them, and how many there are."""
+    listed = ", ".join(map(str, numbers[:most]))
+    return listed if len(numbers) <= most else f"{listed}, ... {len(numbers)} in all"

@@ -1,0 +1,1 @@
+"""Writing: rows to requests, answers to receipts, and what a job does about what failed."""
