@@ -113,6 +113,7 @@ class _Peer:
         self.connection = proton.Connection()
         self.connection.collect(self.collector)
         self.transport.bind(self.connection)
+        self.has_ended_session = False
 
     def run(self) -> None:
         try:
@@ -135,7 +136,13 @@ class _Peer:
     def _push(self, received: bytes) -> None:
         while received:
             taken = min(self.transport.capacity(), len(received))
-            self.transport.push(received[:taken])
+            try:
+                self.transport.push(received[:taken])
+            except proton.TransportException:
+                # azure-servicebus' other threads may speak once more on a session that it has ended; its requests are all there by then.
+                if not self.has_ended_session:
+                    raise
+                raise ConnectionResetError("the client ended a session and went on with it") from None
             received = received[taken:]
             self._events()
 
@@ -152,6 +159,7 @@ class _Peer:
             elif event.type == proton.Event.LINK_REMOTE_CLOSE:
                 event.link.close()
             elif event.type == proton.Event.SESSION_REMOTE_CLOSE:
+                self.has_ended_session = True
                 event.session.close()
             elif event.type == proton.Event.CONNECTION_REMOTE_CLOSE:
                 event.connection.close()
