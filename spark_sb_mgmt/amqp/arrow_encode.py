@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from spark_sb_mgmt.amqp import message as m
 from spark_sb_mgmt.amqp.columns import COLUMNS, TTL_LIMIT
 from spark_sb_mgmt.amqp.decode import decode_value
-from spark_sb_mgmt.amqp.encode import encode_described, encode_list, encode_map, encode_value
+from spark_sb_mgmt.amqp.encode import encode_binary, encode_described, encode_list, encode_map, encode_string, encode_value
 from spark_sb_mgmt.amqp.message import AmqpSequence, AmqpValue, Body, Data, Header, Message, Properties
 from spark_sb_mgmt.amqp.typed_text import TypedText, fields_from_typed, section_from_typed, to_text
 from spark_sb_mgmt.amqp.types import Byte, Float, Int, Long, Map, Short, Symbol, Timestamp, Value
@@ -219,8 +219,12 @@ def _property_writer(kind: pa.DataType) -> Callable[[Any], Value] | None:
         return Timestamp
     if pa.types.is_decimal(kind):
         # AMQP's decimals are IEEE 754 encodings that no SDK of Service Bus writes; the digits as text lose nothing.
-        return str
+        return _digits
     return writers.get(kind)
+
+
+def _digits(value: Any) -> str:
+    return str(value)
 
 
 class _Rows:
@@ -269,9 +273,9 @@ class _Rows:
 
     def _plain_annotations(self, texts: dict[str, list[str | None]]) -> list[bytes]:
         columns = [_keyed(Symbol(key), _encoded(name, texts[name])) for name, key in _ANNOTATION_OF.items() if name in texts]
-        columns.append(_keyed(Symbol(SCHEDULED), [None if time is None else encode_value(Timestamp(time)) for time in self.schedule]))
+        columns.append(_keyed(Symbol(SCHEDULED), _Encodings(lambda time: encode_value(Timestamp(time))).of(self.schedule)))
         if self.stamps is not None:
-            columns.append(_keyed(Symbol(self.stamps[0]), [encode_value(stamp) for stamp in self.stamps[1]]))
+            columns.append(_keyed(Symbol(self.stamps[0]), list(map(encode_string, self.stamps[1]))))
         return _map_sections(m.MESSAGE_ANNOTATIONS, columns, self.count)
 
     def _plain_properties(self, texts: dict[str, list[str | None]]) -> list[bytes]:
@@ -299,7 +303,7 @@ class _Rows:
     def _plain_application_properties(self) -> list[bytes]:
         columns = []
         if "application_properties" in self.columns:
-            columns.append([_text_pairs(row, pairs) for row, pairs in enumerate(self.columns["application_properties"].to_pylist())])
+            columns.append(_text_pairs(self.columns["application_properties"].to_pylist()))
         for name in self.property_columns:
             columns.append(_keyed(name, self._property_values(name)))
         return _map_sections(m.APPLICATION_PROPERTIES, columns, self.count)
@@ -318,7 +322,7 @@ class _Rows:
         if "body_type" in self.columns and pc.any(pc.not_equal(self.columns["body_type"], "data")).as_py():
             return [b"".join(m.encode_body(body)) for body in self._bodies()]
         # One data section each: its bytes as they stand in the column's buffer, behind a head that says how many.
-        return [b"" if value is None else encode_described(m.DATA, encode_value(value)) for value in bodies.to_pylist()]
+        return [b"" if value is None else encode_described(m.DATA, encode_binary(value)) for value in bodies.to_pylist()]
 
     # Rows with typed sections: one message at a time
 
@@ -430,8 +434,30 @@ def _body(row: int, value: bytes | None, kind: str | None) -> Body | None:
     return AmqpSequence(tuple(lists))
 
 
+class _Encodings(dict[Any, Any]):
+    """Values with their encodings, each made once: most columns of text and times say the same of many rows. Not for numbers, of which 0.0
+    and -0.0 are one to a dict."""
+
+    def __init__(self, encode: Callable[[Any], bytes], null: bytes | None = None) -> None:
+        super().__init__({None: null})
+        self._encode = encode
+
+    def __missing__(self, value: Any) -> bytes:
+        encoded = self[value] = self._encode(value)
+        return encoded
+
+    def of(self, values: Iterable[Any]) -> list[bytes | None]:
+        return [self[value] for value in values]
+
+
+# What is text, by how it is written.
+_TEXTS: dict[Callable[[Any], Value], Callable[[Any], bytes]] = {str: encode_string, Symbol: lambda text: encode_value(Symbol(text))}
+
+
 def _encoded(name: str, values: Sequence[Any], write: Callable[[Any], Value] = str) -> list[bytes | None]:
     try:
+        if write in _TEXTS:
+            return _Encodings(_TEXTS[write]).of(values)
         return [None if value is None else encode_value(write(value)) for value in values]
     except EncodeError:
         for row, value in enumerate(values):
@@ -448,8 +474,9 @@ def _keyed(key: str, values: list[bytes | None]) -> list[tuple[bytes, ...]]:
     return [() if value is None else (name, value) for value in values]
 
 
-def _text_pairs(row: int, pairs: list[tuple[str, str | None]] | None) -> tuple[bytes, ...]:
-    return () if pairs is None else tuple(encode_value(part) for pair in pairs for part in pair)
+def _text_pairs(maps: list[list[tuple[str, str | None]] | None]) -> list[tuple[bytes, ...]]:
+    known = _Encodings(encode_string, null=encode_value(None))
+    return [() if pairs is None else tuple(known[part] for pair in pairs for part in pair) for pairs in maps]
 
 
 def _map_sections(code: int, columns: list[list[tuple[bytes, ...]]], count: int) -> list[bytes]:

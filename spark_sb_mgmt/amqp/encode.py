@@ -87,7 +87,8 @@ def _fits(size: int) -> int:
     return size
 
 
-def _string(value: str) -> bytes:
+def encode_string(value: str) -> bytes:
+    """What is known to be a string, and no symbol."""
     raw = utf8(value)
     size = len(raw)
     return (_B(c.STRING_8, size) if size < 256 else _U32(c.STRING_32, _fits(size))) + raw
@@ -274,7 +275,7 @@ _ENCODERS: dict[str, Callable[[Value], bytes]] = {
     "decimal128": lambda value: b"\x94" + value,
     "uuid": lambda value: b"\x98" + value.bytes,
     "binary": encode_binary,
-    "string": _string,
+    "string": encode_string,
     "symbol": _symbol,
     "list": _list,
     "map": _map,
