@@ -4,8 +4,9 @@ One Spark (`local[2]`), one emulator in a process of its own, one run, the same 
 share the machine's cores. The SDK is given fewer rows, and judged by its steady rate: what it takes for more of them less what it takes for
 few, so that its connections, a second each, are not held against it. Ours is judged by all the time that a job takes.
 
-The emulator takes one message after the other, on one core: where it is busy all the time, the rate is its own. What the writer itself
-costs is told by the processor time of Spark's Python workers, for a row, against what the SDK costs there.
+The emulator takes one message after the other, on one core: where it is busy all the time, the rate is its own. So scheduling is measured
+again with a service that takes messages and forgets them, which holds up neither; and what the writer itself costs is told by the processor
+time of Spark's Python workers, for a row, against what the SDK costs there.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.bench.bench_client import connection_string
 from tests.bench.bench_emulator import Usage
 from tests.bench.bench_read import local_spark, watching_memory, workers
 from tests.bench.figures import Figure
+from tests.bench.replay_service import taking
 from tests.emulator.server.program import Program
 
 QUEUE: Final = "q"
@@ -38,12 +41,13 @@ TOMORROW = datetime.now(timezone.utc) + timedelta(days=1)
 
 
 class Writing:
-    """Jobs on one queue, each from rows that are in memory."""
+    """Jobs on one queue, each from rows that are in memory. `server` is the process of the service, where its time is measured too."""
 
-    def __init__(self, spark: SparkSession, program: Program, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, connection_string: str, folder: Path, server: int | None = None) -> None:
         self.spark = spark
-        self.program = program
+        self.connection_string = connection_string
         self.folder = folder
+        self.server = server
         self.receipts = 0
         self._rows: dict[int, DataFrame] = {}
 
@@ -62,7 +66,7 @@ class Writing:
         return self._rows[count]
 
     def ours(self, df: DataFrame, **options: object) -> Cost:
-        writer = df.write.format("sbmgmt").mode("append").option("connectionString", self.program.connection_string)
+        writer = df.write.format("sbmgmt").mode("append").option("connectionString", self.connection_string)
         for name, value in {"queue": QUEUE, "maxBatchMessages": BATCH, **options}.items():
             writer = writer.option(name, str(value))
         return self.cost(writer.save)
@@ -81,18 +85,20 @@ class Writing:
         return self.ours(numbers, operation="cancel-scheduled-message")
 
     def sdk_schedule(self, count: int) -> Cost:
-        rows, string = self.rows(count), self.program.connection_string
+        rows, string = self.rows(count), self.connection_string
         return self.cost(lambda: rows.foreachPartition(lambda part: schedule_by_sdk(string, part)))
 
     def sdk_cancel(self, numbers: DataFrame) -> Cost:
-        string = self.program.connection_string
+        string = self.connection_string
         return self.cost(lambda: numbers.foreachPartition(lambda part: cancel_by_sdk(string, part)))
 
     def cost(self, job: Callable[[], Any]) -> Cost:
-        server = self.program.process.pid
-        in_workers, in_server, start = busy_workers(), Usage.of(server).seconds, time.perf_counter()
+        in_workers, in_server, start = busy_workers(), self.busy_server(), time.perf_counter()
         job()
-        return Cost(time.perf_counter() - start, busy_workers() - in_workers, Usage.of(server).seconds - in_server)
+        return Cost(time.perf_counter() - start, busy_workers() - in_workers, self.busy_server() - in_server)
+
+    def busy_server(self) -> float:
+        return 0.0 if self.server is None else Usage.of(self.server).seconds
 
 
 class Cost(NamedTuple):
@@ -149,7 +155,10 @@ def steady(few: tuple[int, Cost], more: tuple[int, Cost]) -> Cost:
 def run() -> Iterator[Figure]:
     spark = local_spark()
     with tempfile.TemporaryDirectory() as folder, Program(CONFIG, Path(folder)) as program:
-        yield from _figures(Writing(spark, program.ready(), Path(folder)))
+        emulator = program.ready()
+        yield from _figures(Writing(spark, emulator.connection_string, Path(folder), emulator.process.pid))
+    with tempfile.TemporaryDirectory() as folder, taking() as port:
+        yield from _figures_of_the_writer_alone(Writing(spark, connection_string(port), Path(folder)))
     spark.stop()
 
 
@@ -185,3 +194,17 @@ def _figures(writing: Writing) -> Iterator[Figure]:
     yield Figure("schedule 1 KB", f"worker's peak for {FEW_ROWS}, MB", max(peaks[FEW_ROWS]))
     yield Figure("schedule 1 KB", f"worker's peak for {ROWS}, MB", max(peaks[ROWS]))
     yield Figure("schedule 1 KB", f"{FLAT:g} times the first / the second", FLAT * max(peaks[FEW_ROWS]) / max(peaks[ROWS]), 1.0)
+
+
+def _figures_of_the_writer_alone(writing: Writing) -> Iterator[Figure]:
+    """Scheduling, where the service is not in the way."""
+    writing.schedule(FEW_ROWS)
+    writing.sdk_schedule(SDK_FEW)
+    ours, sdk = [], []
+    for _ in range(ROUNDS):
+        ours.append(writing.schedule(ROWS)[0])
+        sdk.append(steady((SDK_FEW, writing.sdk_schedule(SDK_FEW)), (SDK_MORE, writing.sdk_schedule(SDK_MORE))))
+    case = "schedule, a quick service"
+    yield Figure(case, "rows/s", ROWS / min(ours).clock)
+    yield Figure(case, "SDK in tasks: rows/s", 1 / min(sdk).clock)
+    yield Figure(case, "ours / SDK in tasks", ROWS / min(ours).clock * min(sdk).clock, AGAINST_SDK)

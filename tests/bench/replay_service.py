@@ -1,10 +1,11 @@
-"""A service that answers peeks with answers that were recorded before, in a process of its own.
+"""Services that cost next to nothing, each in a process of its own: one answers peeks with answers that were recorded before, one takes
+messages to be scheduled and forgets them.
 
-The one rule: it only sends bytes. What a page is made of was encoded before the clock starts, so that what is measured is who reads it. It
-grants all else (SASL ANONYMOUS, `$cbs`, links, sessions) without a look.
+The one rule: what is measured is the client. What a page is made of was encoded before the clock starts; of what is taken only the number
+of messages is looked at. All else (SASL ANONYMOUS, `$cbs`, links, sessions) is granted without a look.
 
-On its second port there is no AMQP at all: each byte that comes is answered by the next page, the same bytes behind their length. That is
-as fast as bytes go from one process to the other.
+The one that replays has a second port, where there is no AMQP at all: each byte that comes is answered by the next page, the same bytes
+behind their length. That is as fast as bytes go from one process to the other.
 """
 
 from __future__ import annotations
@@ -13,13 +14,22 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from itertools import cycle
+from itertools import count, cycle
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from spark_sb_mgmt.amqp.decode import decode_value
 from spark_sb_mgmt.amqp.encode import encode_value
-from spark_sb_mgmt.amqp.message import AmqpValue, Message, Properties, decode_message, encode_message
+from spark_sb_mgmt.amqp.message import (
+    APPLICATION_PROPERTIES,
+    PROPERTIES,
+    AmqpValue,
+    Message,
+    Properties,
+    decode_message,
+    encode_message,
+)
+from spark_sb_mgmt.amqp.response import find_entries
 from spark_sb_mgmt.amqp.types import Array, Described, Int, Map, UByte, UInt, ULong, UShort
 from tests.bench.processes import running
 
@@ -37,6 +47,8 @@ _MAX_MESSAGE_SIZE: Final = ULong(1 << 20)
 _FRAME_OVERHEAD: Final = 64
 # In the answer to an attach: where the link's own terminus stands.
 _SOURCE, _TARGET = 5, 6
+# In a transfer.
+_MORE: Final = 5
 
 
 def replaying(pages: Pages, max_frame_size: int) -> AbstractContextManager[tuple[int, int]]:
@@ -49,6 +61,18 @@ def _serve(pages: Pages, max_frame_size: int, ready: Connection) -> None:
         ready.send((amqp.getsockname()[1], bare.getsockname()[1]))
         threading.Thread(target=_accept, args=(bare, lambda sock: _send_bare(sock, pages)), daemon=True).start()
         _accept(amqp, lambda sock: _Peer(sock, pages, max_frame_size).run())
+
+
+def taking() -> AbstractContextManager[int]:
+    """The port of a running service that takes what is scheduled. It has no message to peek."""
+    return running(_serve_taking)
+
+
+def _serve_taking(ready: Connection) -> None:
+    numbers = count(1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ready.send(listener.getsockname()[1])
+        _accept(listener, lambda sock: _Taker(sock, numbers).run())
 
 
 def _accept(listener: socket.socket, serve: Any) -> None:
@@ -86,6 +110,9 @@ class _Peer:
         self._sent = 0
         # The frames of a page, but for the first.
         self._frames: dict[tuple[int, int, int], bytes] = {}
+        # Of a request that comes in several frames: what was said of it first, and what came of it.
+        self._first: Any = None
+        self._parts: list[bytes] = []
 
     def run(self) -> None:
         try:
@@ -155,27 +182,40 @@ class _Peer:
             self._say(channel, _FLOW, UInt(0), _WINDOW, UInt(0), _WINDOW, handle, UInt(0), _WINDOW)
 
     def _request(self, channel: int, fields: Any, payload: bytes) -> None:
+        self._first = self._first or fields
+        self._parts.append(payload)
+        if len(fields) > _MORE and fields[_MORE]:
+            return
+        fields, self._first = self._first, None
+        whole = b"".join(self._parts)
+        self._parts.clear()
         handle, delivery_id = fields[:2]
-        request = decode_message(payload)
-        assert request.properties is not None
-        assert isinstance(request.body, AmqpValue)
         self._say(channel, _DISPOSITION, True, delivery_id, delivery_id, True, _ACCEPTED)
         node = self._nodes[channel, handle]
         out = self._answers[channel, node]
+        about = decode_message(whole, sections=(PROPERTIES, APPLICATION_PROPERTIES))
+        assert about.properties is not None
         if node == "$cbs":
-            self._answer(channel, out, request.properties.message_id, "status-code", 202, b"")
-            return
-        body: Any = request.body.value
-        start = body["from-sequence-number"]
+            self._answer(channel, out, about.properties.message_id, "status-code", 202, b"")
+        else:
+            self._respond(channel, out, about, whole)
+
+    def _respond(self, channel: int, out: int, about: Message, request: bytes) -> None:
+        """Answer what was asked of a management node."""
+        assert about.properties is not None
+        body = decode_message(request).body
+        assert isinstance(body, AmqpValue)
+        asked: Any = body.value
+        start = asked["from-sequence-number"]
         page = self._pages.get(start)
         if page is None:
             assert start > max(self._pages), f"nobody recorded a peek from {start}"
-            self._answer(channel, out, request.properties.message_id, "statusCode", 204, b"")
+            self._answer(channel, out, about.properties.message_id, "statusCode", 204, b"")
             return
         key = (channel, out, start)
         if key not in self._frames:
             self._frames[key] = b"".join(self._continued(channel, out, page))
-        self._answer(channel, out, request.properties.message_id, "statusCode", 200, self._frames[key])
+        self._answer(channel, out, about.properties.message_id, "statusCode", 200, self._frames[key])
 
     def _answer(self, channel: int, handle: int, message_id: Any, status_key: str, status: int, rest: bytes) -> None:
         envelope = Message(properties=Properties(correlation_id=message_id), application_properties=Map([(status_key, Int(status))]))
@@ -188,6 +228,27 @@ class _Peer:
         for at in range(0, len(page), size):
             fields = (UInt(handle), None, None, None, None, at + size < len(page))
             yield _frame(0, channel, _TRANSFER, fields, page[at : at + size])
+
+
+class _Taker(_Peer):
+    """One connection to the service that takes messages; `numbers` are those of all its connections."""
+
+    def __init__(self, sock: socket.socket, numbers: Iterator[int]) -> None:
+        super().__init__(sock, {}, _MAX_MESSAGE_SIZE)
+        self._numbers = numbers
+
+    def _respond(self, channel: int, out: int, about: Message, request: bytes) -> None:
+        assert about.properties is not None
+        assert about.application_properties is not None
+        operation = about.application_properties["operation"]
+        if operation == "com.microsoft:peek-message":
+            self._answer(channel, out, about.properties.message_id, "statusCode", 204, b"")
+            return
+        assert operation == "com.microsoft:schedule-message", f"nothing else is taken than messages, not {operation}"
+        taken = [next(self._numbers) for _ in range(len(find_entries(request)) - 1)]
+        body = encode_message(Message(body=AmqpValue(Map([("sequence-numbers", Array("long", taken))]))))
+        rest = b"".join(self._continued(channel, out, body))
+        self._answer(channel, out, about.properties.message_id, "statusCode", 200, rest)
 
 
 def _frame(kind: int, channel: int, code: int, fields: tuple[Any, ...], payload: bytes = b"") -> bytes:
