@@ -35,7 +35,10 @@ with_java = JAVA_HOME=$$($(PYTHON) scripts/prerequisites.py java $(1)) && export
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-test: lint test-python test-compat ## Set up and run everything: lint, types, tests, tests on the oldest Spark
+test: lint setup ## Set up and run everything: lint, types, tests, and beside them the tests on the oldest Spark
+	@# Whatever has to be installed is, before two could do it at once.
+	@$(call with_java,) $(call with_java,--newest $(COMPAT_JAVA)) true
+	@$(MAKE) --no-print-directory -j2 test-python test-compat
 
 test-python: $(INSTALLED) $(PEERS_INSTALLED) ## Run the tests on the newest Spark
 	$(call with_java,) HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest $(TESTS)
