@@ -35,13 +35,13 @@ def emulator() -> Iterator[Emulator]:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the cluster and its driver write is all below it."""
     return tmp_path_factory.mktemp("cluster")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def master(directory: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
