@@ -6,10 +6,13 @@ what is allowed; nothing has been sent then (limits: wire-facts.md, section 4).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
+
+import numpy as np
 
 from spark_sb_mgmt.amqp.encode import encode_value, utf8
 from spark_sb_mgmt.amqp.types import Array, Int, Long, Map, Timestamp, Value
@@ -40,16 +43,18 @@ def one_of(name: str, value: Value, allowed: Mapping[Any, str]) -> None:
 
 def int32(name: str, value: int, minimum: int) -> Int:
     """An AMQP int, from `minimum` up."""
-    if not _is_integer(value) or not minimum <= value <= Int.maximum:
+    number = integer(value)
+    if number is None or not minimum <= number <= Int.maximum:
         raise InvalidArgumentError(name, f"must be an integer from {minimum} to {Int.maximum}, not {value!r:.80}")
-    return _int(value)
+    return _int(number)
 
 
 def int64(name: str, value: int, row: int | None = None) -> Long:
     """An AMQP long."""
-    if not _is_integer(value) or not Long.minimum <= value <= Long.maximum:
+    number = integer(value)
+    if number is None or not Long.minimum <= number <= Long.maximum:
         raise InvalidArgumentError(name, f"must be a 64-bit integer, not {value!r:.80}", row=row)
-    return _long(value)
+    return _long(number)
 
 
 def int64_array(name: str, values: Iterable[int]) -> Array:
@@ -90,13 +95,17 @@ def timestamp(name: str, value: datetime | int, *, row: int | None = None) -> Ti
         except ValueError:
             problem = f"is {value.isoformat()} without a time zone: say which, as in datetime(..., tzinfo=timezone.utc)"
             raise InvalidArgumentError(name, problem, row=row) from None
-    if not _is_integer(value) or not Timestamp.minimum <= value <= Timestamp.maximum:
+    number = integer(value)
+    if number is None or not Timestamp.minimum <= number <= Timestamp.maximum:
         raise InvalidArgumentError(name, f"must be a datetime or milliseconds since 1970, not {value!r:.80}", row=row)
-    return _timestamp(value)
+    return _timestamp(number)
 
 
 def amqp_value(value: Any) -> Value:
-    """A value that a person gave, with the AMQP type of its Python type where it has none of its own: an int goes as long."""
+    """A value that a person gave, with the AMQP type of its Python type where it has none of its own: an int goes as long. One of numpy's
+    goes as the Python value that it is."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if type(value) is int:
         return Long(value)
     if isinstance(value, datetime):
@@ -143,8 +152,14 @@ def _uuid(name: str, value: UUID | str, row: int) -> UUID:
         raise InvalidArgumentError(name, f"must be a UUID, not {value!r:.80}", row=row) from None
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def integer(value: Any) -> int | None:
+    """An integer as Python's own, whatever kind it is (numpy has several); None for what is none: a bool only counts as one."""
+    if type(value) is int:
+        return value
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
 
 
 # The wire types check their range again when called; it was just held against the argument's own.

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import proton
 import pytest
 from hypothesis import given
@@ -278,6 +279,16 @@ def test_a_timeout_that_the_wire_cannot_carry_is_refused(timeout: int) -> None:
         encode_request(renew_session_lock("s"), "id", "reply", timeout)
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    """As a pandas or Arrow column gives them."""
+    assert sent(peek_message(np.int64(5), np.uint8(7))) == sent(peek_message(5, 7))  # type: ignore[arg-type]
+    assert sent(cancel_scheduled_message(np.arange(3))) == sent(cancel_scheduled_message([0, 1, 2]))
+    assert sent(get_message_sessions(np.int64(WHEN_MS))) == sent(get_message_sessions(WHEN))  # type: ignore[arg-type]
+    values = {"n": np.int32(5), "x": np.float64(1.5), "yes": np.True_, "s": np.str_("text")}
+    given = sent(update_disposition("abandoned", [TOKEN], properties_to_modify=values))["properties-to-modify"]
+    assert given == ("map", {"n": ("long", 5), "x": ("double", 1.5), "yes": ("boolean", True), "s": (STRING, "text")})
+
+
 # --- schedule-message ---------------------------------------------------------------------------------------------------
 
 
@@ -435,6 +446,9 @@ REFUSED: list[tuple[Callable[[], Request[Any]], str, int | None, str]] = [
     (lambda: peek_message("1"), "from_sequence_number", None, "must be a 64-bit integer"),
     (lambda: peek_message(True), "from_sequence_number", None, "must be a 64-bit integer"),
     (lambda: peek_message(None), "from_sequence_number", None, "must be a 64-bit integer"),
+    (lambda: peek_message(np.float64(1)), "from_sequence_number", None, "must be a 64-bit integer"),
+    (lambda: peek_message(np.True_), "from_sequence_number", None, "must be a 64-bit integer"),
+    (lambda: peek_message(np.uint64(2**63)), "from_sequence_number", None, "must be a 64-bit integer"),
     (lambda: peek_message(0, 0), "message_count", None, "must be an integer from 1 to 2147483647, not 0"),
     (lambda: peek_message(0, 2**31), "message_count", None, "must be an integer from 1 to 2147483647"),
     (lambda: peek_message(0, True), "message_count", None, "must be an integer from 1"),
