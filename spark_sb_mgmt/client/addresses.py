@@ -16,6 +16,8 @@ _LONGEST_PATH: Final = 512
 
 def check_path(path: str) -> str:
     """The path without slashes around it, if it can be an entity's."""
+    if not isinstance(path, str):
+        raise InvalidArgumentError("path", f"is {path!r:.80}: it must be the path of an entity, a text")
     trimmed = path.strip("/")
     if not trimmed or trimmed != trimmed.strip():
         raise InvalidArgumentError("path", f"is {path!r:.80}: it must be the path of an entity")

@@ -20,7 +20,7 @@ from spark_sb_mgmt.client.pipeline import pipeline
 from spark_sb_mgmt.client.transaction import Transaction
 from spark_sb_mgmt.connection import planning
 from spark_sb_mgmt.connection.channel import Channel, Outcome, Window
-from spark_sb_mgmt.connection.peek_range import END_OF_NUMBERS, Peek, PeekRange
+from spark_sb_mgmt.connection.peek_range import END_OF_NUMBERS, Peek, PeekRange, bounds
 from spark_sb_mgmt.connection.settings import DEEPEST_PIPELINE, pipeline_depth
 from spark_sb_mgmt.errors import RemoteProtocolError, SbMgmtError
 from spark_sb_mgmt.model import Rule
@@ -225,7 +225,7 @@ class EntityClient:
 
     def highest_sequence_number(self, start: int = 0, end: int = END_OF_NUMBERS, session_id: str | None = None) -> int | None:
         """The highest in [start, end), which is for one partition of a partitioned entity; None if there is no message."""
-        return self._search(planning.highest_sequence_number(start, end), session_id)
+        return self._search(planning.highest_sequence_number(*bounds(start, end, ("start", "end"))), session_id)
 
     def partition_ids(self, session_id: str | None = None) -> list[int]:
         """Of the partitions that have messages; an entity that is not partitioned has one, 0."""
@@ -240,7 +240,7 @@ class EntityClient:
     ) -> int | None:
         """The lowest number in [start, end) of a message that was enqueued at that time or later, as far as times ascend with numbers."""
         time = int(arguments.timestamp("enqueued_time", enqueued_time))
-        return self._search(planning.sequence_number_at(time, start, end), session_id)
+        return self._search(planning.sequence_number_at(time, *bounds(start, end, ("start", "end"))), session_id)
 
     def search(self, searches: Sequence[planning.Search[T]], session_id: str | None = None) -> list[T]:
         """Several searches of `connection.planning` in step: the round trips of the longest."""

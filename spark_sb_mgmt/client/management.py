@@ -90,6 +90,8 @@ class ManagementClient:
 
 def _settings(given: dict[str, Any]) -> Settings:
     if "max_retries" in given:
+        if "retry" in given:
+            raise InvalidArgumentError("max_retries", "is given beside retry, which has it already: give one of the two")
         given["retry"] = RetryPolicy(max_retries=given.pop("max_retries"))
     unknown = sorted(set(given) - set(Settings.__dataclass_fields__))
     if unknown:

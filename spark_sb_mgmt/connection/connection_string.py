@@ -54,6 +54,8 @@ class ConnectionString:
 
 def parse_connection_string(text: str) -> ConnectionString:
     """Read a connection string; InvalidArgumentError says what is wrong with it, without showing any of its values that may be secret."""
+    if not isinstance(text, str):
+        raise _wrong(f"is a {type(text).__name__}: it must be a text")
     values = _split(text)
     host, port = _endpoint(values.get(ENDPOINT))
     name, key = values.get(SHARED_ACCESS_KEY_NAME), values.get(SHARED_ACCESS_KEY)

@@ -19,6 +19,7 @@ from spark_sb_mgmt.errors import InvalidArgumentError
 
 # By transport and whether it is encrypted (wire-facts.md, section 3.1).
 _PORTS: Final = {("amqp", True): 5671, ("amqp", False): 5672, ("amqpWebSocket", True): 443, ("amqpWebSocket", False): 80}
+_HIGHEST_PORT: Final = 65_535
 _NAMESPACE: Final = re.compile(r"([A-Za-z0-9._-]+)(?::(\d{1,5}))?")
 
 
@@ -67,8 +68,13 @@ class Endpoint:
 
 def namespace_endpoint(fully_qualified_namespace: str, settings: Settings) -> Endpoint:
     """From `<namespace>.servicebus.windows.net`, perhaps with a port."""
+    # It may be a whole connection string, so it is not shown.
+    problem = InvalidArgumentError(
+        "fullyQualifiedNamespace", "is not <namespace>.servicebus.windows.net, perhaps with a port: give the host alone, without sb://"
+    )
+    if not isinstance(fully_qualified_namespace, str):
+        raise problem
     found = _NAMESPACE.fullmatch(fully_qualified_namespace)
-    if found is None:
-        # It may be a whole connection string, so it is not shown.
-        raise InvalidArgumentError("fullyQualifiedNamespace", "is not <namespace>.servicebus.windows.net")
+    if found is None or (found[2] is not None and not 0 < int(found[2]) <= _HIGHEST_PORT):
+        raise problem
     return Endpoint(found[1], int(found[2]) if found[2] else None, settings)

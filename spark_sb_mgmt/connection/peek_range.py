@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spark_sb_mgmt.errors import InvalidArgumentError, RemoteProtocolError
+from spark_sb_mgmt.operations.arguments import integer
 from spark_sb_mgmt.operations.names import PEEK_MESSAGE, short_name
 
 # Those of a page, in its order.
@@ -52,26 +53,23 @@ class PeekRange:
 
     def __init__(self, from_sequence_number: int, until_sequence_number: int | None, page_size: int) -> None:
         until = END_OF_NUMBERS if until_sequence_number is None else until_sequence_number
-        self._start([(from_sequence_number, until)], page_size)
+        self._start([bounds(from_sequence_number, until)], page_size)
 
     @classmethod
     def of_ranges(cls, ranges: Iterable[tuple[int, int]], page_size: int) -> PeekRange:
         """Several ranges as if they were one: ascending, disjoint, their ends exclusive."""
         state = cls.__new__(cls)
-        state._start(list(ranges), page_size)
+        try:
+            given = [(start, until) for start, until in ranges]
+        except (TypeError, ValueError):
+            raise InvalidArgumentError("ranges", f"must be a sequence of (from, until), not {ranges!r:.80}") from None
+        state._start([bounds(start, until) for start, until in given], page_size)
         return state
 
     def _start(self, ranges: list[tuple[int, int]], page_size: int) -> None:
-        for start, until in ranges:
-            if not 0 <= start < END_OF_NUMBERS:
-                raise InvalidArgumentError("from_sequence_number", f"is {start}: it must be 0 to 2^63 - 1")
-            if not 0 <= until <= END_OF_NUMBERS:
-                raise InvalidArgumentError("until_sequence_number", f"is {until}: it must be 0 to 2^63")
         if any(before[1] > after[0] for before, after in pairwise(ranges)):
             raise InvalidArgumentError("ranges", "overlap, or do not ascend: every message is to be read once")
-        if not 1 <= page_size <= MAX_PAGE_SIZE:
-            raise InvalidArgumentError("page_size", f"is {page_size}: it must be 1 to {MAX_PAGE_SIZE}")
-        self._page_size = page_size
+        self._page_size = page_size = _number("page_size", page_size, 1, MAX_PAGE_SIZE, f"{MAX_PAGE_SIZE}")
         # What nobody has shown and nobody was sent for: disjoint, ascending, none empty.
         self._open: list[tuple[int, int]] = [(start, until) for start, until in ranges if start < until]
         self._in_flight: set[Peek] = set()
@@ -155,6 +153,18 @@ class PeekRange:
         self._page = max(self._page, min(count, self._page_size))
         if self._full_pages >= _FULL_PAGES_BEFORE_GROWTH:
             self._page, self._full_pages = min(self._page_size, self._page * 2), 0
+
+
+def bounds(start: int, until: int, arguments: tuple[str, str] = ("from_sequence_number", "until_sequence_number")) -> tuple[int, int]:
+    """The ends of a range, if they can be. `arguments`: what the caller calls them."""
+    return _number(arguments[0], start, 0, END_OF_NUMBERS - 1, "2^63 - 1"), _number(arguments[1], until, 0, END_OF_NUMBERS, "2^63")
+
+
+def _number(argument: str, value: int, least: int, most: int, shown: str) -> int:
+    number = integer(value)
+    if number is None or not least <= number <= most:
+        raise InvalidArgumentError(argument, f"is {value!r:.80}: it must be an integer from {least} to {shown}")
+    return number
 
 
 def _check(start: int, sequence_numbers: Numbers) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spark_sb_mgmt.errors import InvalidArgumentError, OutcomeUnknownError, RemoteProtocolError, SbMgmtError
+from spark_sb_mgmt.operations.arguments import integer
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,9 @@ class RetryPolicy:
     max_retry_after_s: float = 120.0
 
     def __post_init__(self) -> None:
-        if self.max_retries < 0:
-            raise InvalidArgumentError("maxRetries", f"is {self.max_retries}: it must be 0 or more")
+        retries = integer(self.max_retries)
+        if retries is None or retries < 0:
+            raise InvalidArgumentError("maxRetries", f"is {self.max_retries!r:.60}: it must be 0 or more")
 
 
 def wait_before_retry(policy: RetryPolicy, error: SbMgmtError, attempt: int, safe: bool, elapsed_s: float, random: float) -> float | None:

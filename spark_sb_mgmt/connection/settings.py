@@ -5,11 +5,13 @@ The one rule: every wait has a bound, and it stands here.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from spark_sb_mgmt.connection.retry import RetryPolicy
 from spark_sb_mgmt.errors import InvalidArgumentError
+from spark_sb_mgmt.operations.arguments import integer
 
 Transport = Literal["amqp", "amqpWebSocket"]
 # An AMQP uint, and not so large that a deadline of ours would overflow anything.
@@ -23,7 +25,7 @@ class Settings:
     `request_margin_s`, so that the service's own word about it arrives."""
 
     transport: Transport = "amqp"
-    ca_file: str | None = None
+    ca_file: str | os.PathLike[str] | None = None
     server_timeout_ms: int = 60_000
     pipeline_depth: int = 8
     retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -41,6 +43,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.transport not in get_args(Transport):
             raise InvalidArgumentError("transport", f"is {self.transport!r:.60}: there are {', '.join(get_args(Transport))}")
+        if self.ca_file is not None and not isinstance(self.ca_file, (str, os.PathLike)):
+            raise InvalidArgumentError("caFile", f"is {self.ca_file!r:.60}: it must be the path of a PEM file")
+        if not isinstance(self.retry, RetryPolicy):
+            raise InvalidArgumentError("retry", f"is {self.retry!r:.60}: it must be a RetryPolicy of spark_sb_mgmt.connection.retry")
         whole_number("serverTimeoutMs", self.server_timeout_ms, 1, _LONGEST_SERVER_TIMEOUT_MS)
         whole_number("pipelineDepth", self.pipeline_depth, 1, DEEPEST_PIPELINE)
         for name, seconds in vars(self).items():
@@ -53,9 +59,10 @@ class Settings:
 
 
 def whole_number(name: str, value: int, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
+    number = integer(value)
+    if number is None or not least <= number <= most:
         raise InvalidArgumentError(name, f"is {value!r:.60}: it must be {least} to {most}")
-    return value
+    return number
 
 
 def pipeline_depth(given: int | None, settings: Settings) -> int:

@@ -9,6 +9,7 @@ proton could do TLS itself, but where its build did not find OpenSSL it silently
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import ssl
@@ -204,7 +205,7 @@ def connect_tcp(host: str, port: int, deadline: Deadline) -> socket.socket:
     raise ConnectionFailedError(f"no connection to {host}:{port}: {_why(failure)}") from failure
 
 
-def tls_context(ca_file: str | None = None) -> ssl.SSLContext:
+def tls_context(ca_file: str | os.PathLike[str] | None = None) -> ssl.SSLContext:
     """What Python verifies by default: chain, dates and name. `ca_file` adds to the system's CAs."""
     context = ssl.create_default_context()
     if ca_file is not None:

@@ -395,6 +395,11 @@ def test_a_wrong_key(emulator: Emulator) -> None:
         ({"max_retries": -1}, "maxRetries"),
         ({"attach_timeout_s": 0}, "attach_timeout_s"),
         ({"retries": 3}, "retries"),
+        ({"max_retries": "5"}, "maxRetries"),
+        ({"max_retries": 2, "retry": SOON}, "max_retries"),
+        ({"retry": 5}, "retry"),
+        ({"ca_file": 5}, "caFile"),
+        ({"server_timeout_ms": 1.5}, "serverTimeoutMs"),
     ],
 )
 def test_settings_are_checked_before_anything_is_opened(settings: dict[str, Any], argument: str) -> None:
@@ -403,13 +408,24 @@ def test_settings_are_checked_before_anything_is_opened(settings: dict[str, Any]
     assert caught.value.argument == argument
 
 
-@pytest.mark.parametrize("path", ["", "/", " orders", "orders/$management", "x" * 600])
-def test_a_path_that_is_none(client: ManagementClient, path: str) -> None:
+@pytest.mark.parametrize("path", ["", "/", " orders", "orders/$management", "x" * 600, 5, b"orders"])
+def test_a_path_that_is_none(client: ManagementClient, path: Any) -> None:
     with pytest.raises(errors.InvalidArgumentError):
         client.entity(path)
 
 
-def test_a_namespace_that_is_none() -> None:
+@pytest.mark.parametrize("text", [None, 5, b"Endpoint=sb://x;SharedAccessKeyName=n;SharedAccessKey=secret"])
+def test_a_connection_string_that_is_no_text(text: Any) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="connectionString is a ") as caught:
+        ManagementClient.from_connection_string(text)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "namespace", ["Endpoint=sb://x;SharedAccessKey=secret", None, "sb://ns.servicebus.windows.net/", "ns:0", "ns:65536"]
+)
+def test_a_namespace_that_is_none(namespace: Any) -> None:
     with pytest.raises(errors.InvalidArgumentError) as caught:
-        ManagementClient("Endpoint=sb://x;SharedAccessKey=secret", object())  # type: ignore[arg-type]
+        ManagementClient(namespace, object())  # type: ignore[arg-type]
+    assert caught.value.argument == "fullyQualifiedNamespace"
     assert "secret" not in str(caught.value)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -195,9 +197,13 @@ def test_numbers_that_do_not_ascend_are_an_error(page: list[int]) -> None:
         (0, -1, 1, "until_sequence_number is -1"),
         (0, None, 0, "page_size is 0"),
         (0, None, 2**31, "page_size is"),
+        ("1", None, 1, "from_sequence_number is '1': it must be an integer from 0 to"),
+        (0, 1.5, 1, "until_sequence_number is 1.5: it must be an integer"),
+        (0, None, 2.5, "page_size is 2.5: it must be an integer"),
+        (0, None, True, "page_size is True: it must be an integer"),
     ],
 )
-def test_what_is_out_of_range_is_refused(start: int, until: int | None, page_size: int, says: str) -> None:
+def test_what_is_out_of_range_is_refused(start: Any, until: Any, page_size: Any, says: str) -> None:
     with pytest.raises(InvalidArgumentError, match=says):
         PeekRange(start, until, page_size)
 
@@ -219,6 +225,17 @@ def test_several_ranges_are_read_as_one_and_nothing_between_them(
         for part in plan.answer(peek, page):
             kept += page[part]
     assert sorted(kept) == [n for n in queue.numbers if any(start <= n < end for start, end in several)]
+
+
+@pytest.mark.parametrize("ranges", [5, [5], [(1, 2, 3)], [("1", 2)], [(1, None)]])
+def test_what_is_no_ranges_is_refused(ranges: Any) -> None:
+    with pytest.raises(InvalidArgumentError):
+        PeekRange.of_ranges(ranges, 5)
+
+
+def test_ranges_of_numpy_are_ranges() -> None:
+    state = PeekRange.of_ranges(np.array([[0, 3], [5, 9]]), np.int64(5))  # type: ignore[arg-type]
+    assert state.next_request() == Peek(0, 3, 3)
 
 
 def test_ranges_that_overlap_are_refused() -> None:
