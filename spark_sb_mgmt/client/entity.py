@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 from uuid import UUID
 
 from spark_sb_mgmt.amqp.types import Map
 from spark_sb_mgmt.client import scheduling
 from spark_sb_mgmt.client.peeking import PeekPage, found
 from spark_sb_mgmt.client.pipeline import pipeline
+from spark_sb_mgmt.client.told import operation, told
 from spark_sb_mgmt.client.transaction import Transaction
 from spark_sb_mgmt.connection import planning
 from spark_sb_mgmt.connection.channel import Channel, Outcome, Window
@@ -29,6 +30,7 @@ from spark_sb_mgmt.operations.envelope import Request
 from spark_sb_mgmt.operations.message import Messages
 
 T = TypeVar("T")
+_PEEK: Final = names.short_name(names.PEEK_MESSAGE)
 
 
 class EntityClient:
@@ -44,10 +46,12 @@ class EntityClient:
     @property
     def max_message_size(self) -> int | None:
         """The largest request that the entity takes, in bytes, None if it sets no limit. Opens the links if they are not."""
-        return self._channel.links().max_message_size
+        with told(None, self.path):
+            return self._channel.links().max_message_size
 
     # --- messages -------------------------------------------------------------------------------------------------------
 
+    @operation
     def peek_message(
         self,
         from_sequence_number: int = 0,
@@ -60,18 +64,18 @@ class EntityClient:
         if messages and messages[0].sequence_number < from_sequence_number:
             raise RemoteProtocolError(
                 f"a peek from sequence number {from_sequence_number} was answered with {messages[0].sequence_number}: "
-                f"the service does not advance",
-                operation=names.short_name(names.PEEK_MESSAGE),
-                entity=self.path,
+                f"the service does not advance"
             )
         return messages
 
+    @operation
     def receive_by_sequence_number(
         self, sequence_numbers: Iterable[int], receiver_settle_mode: int = names.PEEK_LOCK, session_id: str | None = None
     ) -> Messages:
         """Deferred messages by their numbers, all or none: locked (1, with `lock_token`) or deleted (0)."""
         return self.call(receive.receive_by_sequence_number(sequence_numbers, receiver_settle_mode, session_id))
 
+    @operation
     def update_disposition(
         self,
         disposition_status: str,
@@ -88,18 +92,22 @@ class EntityClient:
             )
         )
 
+    @operation
     def renew_lock(self, lock_tokens: Iterable[UUID | str]) -> list[datetime]:
         """Until when the messages are locked now, in the order of the tokens."""
         return self.call(settle.renew_lock(lock_tokens))
 
+    @operation
     def schedule_message(self, messages: Iterable[schedule.ScheduledMessage] | schedule.ScheduledMessage) -> list[int]:
         """Their sequence numbers, in their order. All are one request: one that is too large is refused before it is sent, and names the
         first message that is too large on its own, if one is."""
         return scheduling.schedule(self.call, messages)
 
+    @operation
     def cancel_scheduled_message(self, sequence_numbers: Iterable[int]) -> None:
         self.call(schedule.cancel_scheduled_message(sequence_numbers))
 
+    @operation
     def batch_delete_messages(
         self,
         message_count: int = delete.SAFE_MESSAGE_COUNT,
@@ -113,17 +121,21 @@ class EntityClient:
 
     # --- sessions -------------------------------------------------------------------------------------------------------
 
+    @operation
     def renew_session_lock(self, session_id: str) -> datetime:
         """Until when the session is locked now."""
         return self.call(sessions.renew_session_lock(session_id))
 
+    @operation
     def get_session_state(self, session_id: str) -> bytes | None:
         return self.call(sessions.get_session_state(session_id))
 
+    @operation
     def set_session_state(self, session_id: str, session_state: bytes | None) -> None:
         """None clears it."""
         self.call(sessions.set_session_state(session_id, session_state))
 
+    @operation
     def get_message_sessions(self, last_updated_time: datetime | int | None = None, top: int = 100) -> list[str]:
         """Ids of sessions, page by page of `top`. Without a time: all that have messages or a state. With one: those whose state was set
         after it."""
@@ -132,34 +144,35 @@ class EntityClient:
         skip = 0
         while page := self.call(sessions.get_message_sessions(last_updated_time, skip, top)).sessions_ids:
             skip += len(page)
-            self._check_advance(names.GET_MESSAGE_SESSIONS, skip, ids, page)
+            self._check_advance(skip, ids, page)
             ids.update(dict.fromkeys(page))
         return list(ids)
 
     # --- rules ----------------------------------------------------------------------------------------------------------
 
+    @operation
     def add_rule(self, rule: Rule) -> None:
         self.call(rules.add_rule(rule))
 
+    @operation
     def remove_rule(self, rule_name: str) -> None:
         self.call(rules.remove_rule(rule_name))
 
+    @operation
     def enumerate_rules(self, top: int = 100) -> list[Rule]:
         """All rules of the subscription, page by page of `top`."""
         by_name: dict[str, Rule] = {}
         skip = 0
         while page := self.call(rules.enumerate_rules(top, skip)):
             skip += len(page)
-            self._check_advance(names.ENUMERATE_RULES, skip, by_name, [rule.name for rule in page])
+            self._check_advance(skip, by_name, [rule.name for rule in page])
             by_name.update((rule.name, rule) for rule in page)
         return list(by_name.values())
 
-    def _check_advance(self, operation: str, skip: int, known: Mapping[str, Any], page: Sequence[str]) -> None:
+    def _check_advance(self, skip: int, known: Mapping[str, Any], page: Sequence[str]) -> None:
         if known and all(name in known for name in page):
             raise RemoteProtocolError(
-                f"a page was answered with nothing that was not in the pages before it, up to {skip}: the service does not advance",
-                operation=names.short_name(operation),
-                entity=self.path,
+                f"a page was answered with nothing that was not in the pages before it, up to {skip}: the service does not advance"
             )
 
     # --- many at once ---------------------------------------------------------------------------------------------------
@@ -200,9 +213,10 @@ class EntityClient:
         window: Window[Messages] = Window(self._channel, depth)
         try:
             while not state.finished:
-                while window.has_room and (asked := state.next_request()) is not None:
-                    window.submit(peek.peek_message(asked.from_sequence_number, asked.message_count, session_id), asked)
-                page = self._page(state, *window.next())
+                with told(_PEEK, self.path):
+                    while window.has_room and (asked := state.next_request()) is not None:
+                        window.submit(peek.peek_message(asked.from_sequence_number, asked.message_count, session_id), asked)
+                    page = self._page(state, *window.next())
                 if page.keep:
                     yield page
         finally:
@@ -211,10 +225,7 @@ class EntityClient:
     def _page(self, state: PeekRange, asked: Peek, outcome: Outcome[Messages]) -> PeekPage:
         if isinstance(outcome, SbMgmtError):
             raise outcome
-        try:
-            keep = state.answer(asked, outcome.sequence_numbers())
-        except SbMgmtError as problem:
-            raise problem.about(names.short_name(names.PEEK_MESSAGE), self.path) from None
+        keep = state.answer(asked, outcome.sequence_numbers())
         return PeekPage(outcome, tuple(keep), asked.from_sequence_number, asked.until_sequence_number)
 
     # --- where messages are ---------------------------------------------------------------------------------------------
@@ -250,7 +261,9 @@ class EntityClient:
         try:
             wanted = next(search)
             while True:
-                wanted = search.send(self._probe(wanted, session_id))
+                with told(_PEEK, self.path):
+                    answers = self._probe(wanted, session_id)
+                wanted = search.send(answers)
         except StopIteration as stop:
             result: T = stop.value
             return result
@@ -266,9 +279,7 @@ class EntityClient:
             if answer is not None and answer.sequence_number < wanted[position]:
                 raise RemoteProtocolError(
                     f"a peek from sequence number {wanted[position]} was answered with {answer.sequence_number}: "
-                    f"the service does not advance",
-                    operation=names.short_name(names.PEEK_MESSAGE),
-                    entity=self.path,
+                    f"the service does not advance"
                 )
             answers[position] = answer
         return answers
@@ -283,6 +294,9 @@ class EntityClient:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an EntityClient does not pickle: open it where it is used")
 
     def __repr__(self) -> str:
         return f"EntityClient({self.path!r} of {self._channel.connection!r})"

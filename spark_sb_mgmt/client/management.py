@@ -8,6 +8,7 @@ for each thread. In a forked process a client opens a connection of its own. A c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -32,7 +33,7 @@ class ManagementClient:
                 print(message.sequence_number, message.body)
 
     Settings, all by name: `transport` (`amqp` or `amqpWebSocket`), `ca_file`, `server_timeout_ms`, `max_retries`, `pipeline_depth`, and
-    the times of `connection.settings.Settings`; `retry` gives a whole RetryPolicy instead of `max_retries`.
+    the times of `connection.settings.Settings`; `retry` gives a whole RetryPolicy, of which `max_retries` is one field.
     """
 
     def __init__(self, fully_qualified_namespace: str, credential: Credential | TokenCredential, **settings: Any) -> None:
@@ -90,9 +91,9 @@ class ManagementClient:
 
 def _settings(given: dict[str, Any]) -> Settings:
     if "max_retries" in given:
-        if "retry" in given:
-            raise InvalidArgumentError("max_retries", "is given beside retry, which has it already: give one of the two")
-        given["retry"] = RetryPolicy(max_retries=given.pop("max_retries"))
+        retries, policy = given.pop("max_retries"), given.get("retry", RetryPolicy())
+        # What is no policy is told by Settings.
+        given["retry"] = replace(policy, max_retries=retries) if isinstance(policy, RetryPolicy) else policy
     unknown = sorted(set(given) - set(Settings.__dataclass_fields__))
     if unknown:
         known = sorted({*Settings.__dataclass_fields__, "max_retries"})

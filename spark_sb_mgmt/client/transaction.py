@@ -15,6 +15,7 @@ from uuid import UUID
 from spark_sb_mgmt.amqp.types import Map
 from spark_sb_mgmt.client.pipeline import pipeline
 from spark_sb_mgmt.client.scheduling import schedule
+from spark_sb_mgmt.client.told import operation, told
 from spark_sb_mgmt.connection.channel import Channel, Outcome, TransactionHandle
 from spark_sb_mgmt.connection.coordinator import Coordinator
 from spark_sb_mgmt.errors import ClosedError, InvalidArgumentError, OutcomeUnknownError, SbMgmtError, TransactionError
@@ -33,8 +34,13 @@ class Transaction:
         self._handle: TransactionHandle | None = None
 
     def __enter__(self) -> Transaction:
+        with told("declare", self._channel.entity):
+            self._handle = self._declare()
+        return self
+
+    def _declare(self) -> TransactionHandle:
         if self._handle is not None:
-            raise ClosedError("a transaction is entered once", entity=self._channel.entity)
+            raise ClosedError("a transaction is entered once")
         links = self._channel.links()
         connection = self._channel.connection
         with connection.driving():
@@ -42,11 +48,10 @@ class Transaction:
             try:
                 coordinator.attach(connection.deadline("attach", connection.settings.attach_timeout_s))
                 transaction_id = coordinator.declare(connection.deadline("declare", connection.settings.request_timeout_s))
-            except SbMgmtError as problem:
+            except SbMgmtError:
                 coordinator.close()
-                raise problem.about("declare", self._channel.entity) from None
-        self._handle = TransactionHandle(coordinator, transaction_id)
-        return self
+                raise
+        return TransactionHandle(coordinator, transaction_id)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         handle, self._handle = self._handle, None
@@ -64,10 +69,12 @@ class Transaction:
         handle, self._handle = self._need(), None
         self._discharge(handle, fail=True)
 
+    @operation
     def schedule_message(self, messages: Iterable[ScheduledMessage] | ScheduledMessage) -> list[int]:
         """As `EntityClient.schedule_message`, within the transaction."""
         return schedule(self.call, messages)
 
+    @operation
     def update_disposition(
         self,
         disposition_status: str,

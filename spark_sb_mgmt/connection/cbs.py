@@ -30,12 +30,14 @@ def encode_put_token(token: Token, audience: str, message_id: str, reply_to: str
     )
 
 
-def put_token_error(response: Response, audience: str) -> SbMgmtError | None:
-    """The error that an answer of `$cbs` stands for, None if the token was taken. Whatever it is, nothing else was done."""
+def put_token_error(response: Response) -> SbMgmtError | None:
+    """The error that an answer of `$cbs` stands for, None if the token was taken. Whatever it is, nothing else was done. Which request
+    wanted the token, and of which entity, is for the one who asked to say."""
     if response.status in (OK, ACCEPTED):
         return None
     if response.status == NO_STATUS:
-        return AuthenticationError(f"the answer of $cbs has no `{names.CBS_STATUS_CODE}`", operation=names.PUT_TOKEN, entity=audience)
-    error = error_from_response(response.status, response.condition, response.description, response.tracking_id, names.PUT_TOKEN, audience)
+        return AuthenticationError(f"{names.PUT_TOKEN}: the answer of $cbs has no `{names.CBS_STATUS_CODE}`")
+    error = error_from_response(response.status, response.condition, response.description, response.tracking_id)
+    error.args = (f"{names.PUT_TOKEN}: {error.args[0]}",)
     error.may_have_taken_effect = False
     return error

@@ -86,7 +86,7 @@ class SharedAccessSignature:
         expires_at = signature_expiry(self.signature)
         if expires_at <= now:
             ended = datetime.fromtimestamp(expires_at, timezone.utc).isoformat()
-            raise AuthenticationError(f"the SharedAccessSignature ended at {ended}: give a new one", entity=audience)
+            raise AuthenticationError(f"the SharedAccessSignature ended at {ended}: give a new one")
         return Token(names.SAS_TOKEN_TYPE, self.signature, expires_at)
 
 
@@ -117,7 +117,7 @@ class EntraCredential:
             # Whatever the library raises; its first line says why, the rest lists everything it tried. It is not chained: a traceback
             # would print it as it is, and only what is ours is scrubbed.
             reason = (str(problem).splitlines() or [""])[0]
-            raise AuthenticationError(f"Entra ID gave no token: {type(problem).__name__}: {reason}", entity=audience) from None
+            raise AuthenticationError(f"Entra ID gave no token: {type(problem).__name__}: {reason}") from None
         return Token(names.JWT_TOKEN_TYPE, found.token, float(found.expires_on), renewal_time(now, found.expires_on))
 
 

@@ -207,7 +207,7 @@ class NamespaceConnection:
         try:
             return within(deadline, lambda: self._credential.token(audience, now))
         except SbMgmtError as problem:
-            raise problem.about(names.PUT_TOKEN, entity) from None
+            raise problem.about(entity=entity) from None
 
     def _cbs_links(self) -> RequestLinks:
         if self._cbs is None or not self._cbs.is_usable:
@@ -225,9 +225,9 @@ class NamespaceConnection:
     def _check_put(self, exchange: Exchange, entity: str) -> None:
         error = exchange.error
         if exchange.response is not None:
-            error = put_token_error(exchange.response, self.endpoint.audience(entity))
+            error = put_token_error(exchange.response)
         if error is not None:
-            raise unsent(error).about(names.PUT_TOKEN, entity)
+            raise unsent(error).about(entity=entity)
 
     def forget_token(self, entity: str) -> None:
         """The service finds it wanting: before the entity's links are attached again, a new one is put."""

@@ -309,7 +309,8 @@ def test_a_token_that_is_refused() -> None:
         with pytest.raises(AuthenticationError) as caught:
             orders.peek_message()
         assert "top-secret-key" not in str(caught.value)
-        assert caught.value.operation == "put-token"
+        assert "put-token: " in str(caught.value)
+        assert (caught.value.operation, caught.value.entity) == ("peek-message", "orders")
 
 
 def test_sasl_without_a_mechanism_that_we_know() -> None:

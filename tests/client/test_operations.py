@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID, uuid4
@@ -396,7 +398,6 @@ def test_a_wrong_key(emulator: Emulator) -> None:
         ({"attach_timeout_s": 0}, "attach_timeout_s"),
         ({"retries": 3}, "retries"),
         ({"max_retries": "5"}, "maxRetries"),
-        ({"max_retries": 2, "retry": SOON}, "max_retries"),
         ({"retry": 5}, "retry"),
         ({"ca_file": 5}, "caFile"),
         ({"server_timeout_ms": 1.5}, "serverTimeoutMs"),
@@ -406,6 +407,11 @@ def test_settings_are_checked_before_anything_is_opened(settings: dict[str, Any]
     with pytest.raises(errors.InvalidArgumentError) as caught:
         ManagementClient.from_connection_string("Endpoint=sb://x;SharedAccessKeyName=n;SharedAccessKey=k", **settings)
     assert caught.value.argument == argument
+
+
+def test_a_number_of_retries_leaves_the_rest_of_a_policy_alone(emulator: Emulator) -> None:
+    client = ManagementClient.from_connection_string(emulator.connection_string, retry=SOON, max_retries=7)
+    assert client._connection.settings.retry == replace(SOON, max_retries=7)
 
 
 @pytest.mark.parametrize("path", ["", "/", " orders", "orders/$management", "x" * 600, 5, b"orders"])
@@ -429,3 +435,66 @@ def test_a_namespace_that_is_none(namespace: Any) -> None:
         ManagementClient(namespace, object())  # type: ignore[arg-type]
     assert caught.value.argument == "fullyQualifiedNamespace"
     assert "secret" not in str(caught.value)
+
+
+CALLS: dict[str, Callable[[EntityClient], Any]] = {
+    "peek-message": lambda orders: orders.peek_message(message_count=0),
+    "receive-by-sequence-number": lambda orders: orders.receive_by_sequence_number([]),
+    "update-disposition": lambda orders: orders.update_disposition("completed", []),
+    "renew-lock": lambda orders: orders.renew_lock([]),
+    "schedule-message": lambda orders: orders.schedule_message([]),
+    "cancel-scheduled-message": lambda orders: orders.cancel_scheduled_message([]),
+    "batch-delete-messages": lambda orders: orders.batch_delete_messages(0),
+    "renew-session-lock": lambda orders: orders.renew_session_lock(5),  # type: ignore[arg-type]
+    "get-session-state": lambda orders: orders.get_session_state(5),  # type: ignore[arg-type]
+    "set-session-state": lambda orders: orders.set_session_state("s", 5),  # type: ignore[arg-type]
+    "get-message-sessions": lambda orders: orders.get_message_sessions(top=0),
+    "add-rule": lambda orders: orders.add_rule(5),  # type: ignore[arg-type]
+    "remove-rule": lambda orders: orders.remove_rule(""),
+    "enumerate-rules": lambda orders: orders.enumerate_rules(top=0),
+}
+
+
+@pytest.mark.parametrize("operation", CALLS)
+def test_an_argument_that_is_refused_says_of_which_operation_and_entity(operation: str, orders: EntityClient, emulator: Emulator) -> None:
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        CALLS[operation](orders)
+    assert (caught.value.operation, caught.value.entity) == (operation, "orders")
+    assert emulator.requests == {}
+
+
+@pytest.mark.parametrize(
+    ("use", "operation"),
+    [
+        (EntityClient.peek_message, "peek-message"),
+        (lambda orders: next(orders.peek_range()), "peek-message"),
+        (EntityClient.extents, "peek-message"),
+        (EntityClient.enumerate_rules, "enumerate-rules"),
+        (lambda orders: orders.transaction().__enter__(), "declare"),
+        (lambda orders: orders.transaction().schedule_message(scheduled(1)), "schedule-message"),
+        (lambda orders: orders.max_message_size, None),
+    ],
+)
+@pytest.mark.parametrize("closed", ["entity", "client"])
+def test_what_is_closed_says_so_of_the_operation_and_the_entity(
+    closed: str, use: Callable[[EntityClient], Any], operation: str | None, client: ManagementClient
+) -> None:
+    orders = client.entity("orders")
+    orders.peek_message()
+    (orders if closed == "entity" else client).close()
+    with pytest.raises(errors.ClosedError) as caught:
+        use(orders)
+    assert (caught.value.operation, caught.value.entity) == (operation, "orders")
+
+
+def test_an_entity_that_is_not_there_is_named_as_it_was_asked_for(client: ManagementClient) -> None:
+    with pytest.raises(errors.EntityNotFoundError) as caught:
+        client.entity("nowhere").peek_message()
+    assert (caught.value.operation, caught.value.entity, caught.value.status) == ("peek-message", "nowhere", 404)
+
+
+@pytest.mark.parametrize("thing", ["client", "orders"])
+def test_what_is_open_does_not_travel(thing: str, client: ManagementClient, orders: EntityClient) -> None:
+    orders.peek_message()
+    with pytest.raises(TypeError, match="does not pickle"):
+        pickle.dumps({"client": client, "orders": orders}[thing])

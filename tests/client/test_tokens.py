@@ -155,7 +155,7 @@ def test_a_credential_that_gives_no_new_token_is_told_when_the_old_one_is_of_no_
         now.seconds += 3600
         with pytest.raises(AuthenticationError, match="the identity was taken away") as caught:
             orders.peek_message()
-        assert (caught.value.operation, caught.value.entity) == ("put-token", "sb://127.0.0.1/orders")
+        assert (caught.value.operation, caught.value.entity) == ("peek-message", "orders")
 
 
 @pytest.mark.parametrize("idle", [True, False], ids=["while-idle", "in-flight"])
@@ -208,7 +208,7 @@ def test_a_credential_that_never_answers() -> None:
         finally:
             never.set()
         assert (caught.value.deadline, caught.value.may_have_taken_effect) == ("token", False)
-        assert (caught.value.operation, caught.value.entity) == ("put-token", "orders")
+        assert (caught.value.operation, caught.value.entity) == ("cancel-scheduled-message", "orders")
         assert peer.tokens == []
 
 
