@@ -31,9 +31,10 @@
     ├── OutcomeUnknownError            a request that changes something was sent and its outcome is not known
     └── RowsFailedError                a write of many rows, some of which failed
 
-Every error says what it is about (operation, entity), what the service said (status, condition, description, tracking_id), and whether
-sending the same again can help (retryable); what is not known is None. Every error pickles, because Spark carries it from a Python
-worker to the driver. No text in an error holds a secret: all that goes in is scrubbed.
+Every error says what it is about (operation, entity), what the service said (status, condition, description), by what its operators find
+the request (tracking_id, which was sent with it), and whether sending the same again can help (retryable); what is not known is None.
+Every error pickles, because Spark carries it from a Python worker to the driver. No text in an error holds a secret: all that goes in is
+scrubbed.
 
 Which condition is which error, and which are transient, is wire-facts.md section 1.4 and AMQP 1.0 part 2, section 2.8.14.
 """
@@ -128,12 +129,14 @@ class SbMgmtError(Exception):
         # The one way in for every field of every subclass, and for whoever adds one later: none has to think of it.
         super().__setattr__(name, scrub(value) if isinstance(value, str) else value)
 
-    def about(self: _Error, operation: str | None = None, entity: str | None = None) -> _Error:
+    def about(self: _Error, operation: str | None = None, entity: str | None = None, tracking_id: str | None = None) -> _Error:
         """This error, told what it is about by those who know; what it knows already stays."""
         if self.operation is None and operation is not None:
             self.operation = operation
         if self.entity is None and entity is not None:
             self.entity = entity
+        if self.tracking_id is None and tracking_id is not None:
+            self.tracking_id = tracking_id
         return self
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar
+from uuid import uuid4
 
 from spark_sb_mgmt.connection.coordinator import Coordinator
 from spark_sb_mgmt.connection.namespace import NamespaceConnection
@@ -29,7 +30,7 @@ Outcome: TypeAlias = "T | SbMgmtError"
 class Call(Generic[T]):
     """One request with all its attempts. `tag` is the caller's own."""
 
-    __slots__ = ("abandoned", "attempts", "deadline", "due", "finished", "request", "started", "tag", "transaction")
+    __slots__ = ("abandoned", "attempts", "deadline", "due", "finished", "request", "started", "tag", "tracking_id", "transaction")
 
     def __init__(
         self,
@@ -44,6 +45,8 @@ class Call(Generic[T]):
         self.tag = tag
         self.started = started
         self.transaction = transaction
+        # By which the service's own people find it, with all its attempts.
+        self.tracking_id = str(uuid4())
         # Called once, with the outcome.
         self.finished = finished
         self.attempts = 0
@@ -205,7 +208,7 @@ class Channel:
         timeout = self.connection.settings.server_timeout_ms
         try:
             links.send(
-                lambda message_id, reply_to: encode_request(call.request, message_id, reply_to, timeout),
+                lambda message_id, reply_to: encode_request(call.request, message_id, reply_to, timeout, tracking_id=call.tracking_id),
                 call.deadline,
                 lambda exchange: self._arrived.append((call, exchange)),
                 None if handle is None else handle.transaction_id,
@@ -247,12 +250,12 @@ class Channel:
             if call.abandoned:
                 continue
             if exchange.error is not None:
-                self._attempt_failed(call, exchange.error)
+                self._attempt_failed(call, exchange.error.about(tracking_id=call.tracking_id))
             elif exchange.response is not None:
                 try:
                     outcome = call.request.read(exchange.response, self.entity)
                 except SbMgmtError as problem:
-                    self._attempt_failed(call, problem)
+                    self._attempt_failed(call, problem.about(tracking_id=call.tracking_id))
                 else:
                     call.finished(call, outcome)
 

@@ -101,6 +101,19 @@ def test_a_change_that_certainly_had_no_effect_is_repeated(refuse: Callable[[Ask
         assert len(peer.requests) == 3
 
 
+def test_a_request_is_found_by_its_tracking_id_with_all_its_attempts() -> None:
+    with ScriptedPeer(lambda asked: asked.reply(503, None, "com.microsoft:server-busy")) as peer, peer.client() as client:
+        with pytest.raises(ServiceBusError) as caught, client.entity("orders") as orders:
+            orders.peek_message()
+        sent = [asked.properties["com.microsoft:tracking-id"] for asked in peer.requests]
+        assert len(sent) == 3
+        assert set(sent) == {caught.value.tracking_id}
+    with ScriptedPeer(Asked.drop) as peer, peer.client() as client, client.entity("orders") as orders:
+        with pytest.raises(OutcomeUnknownError) as unknown:
+            orders.schedule_message([SCHEDULED])
+        assert unknown.value.tracking_id == peer.requests[0].properties["com.microsoft:tracking-id"] != caught.value.tracking_id
+
+
 def test_a_change_that_was_rejected_for_good_is_its_error() -> None:
     with ScriptedPeer(lambda asked: asked.reject("amqp:not-found")) as peer, peer.client() as client, client.entity("orders") as orders:
         with pytest.raises(EntityNotFoundError) as caught:
