@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import inspect
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Final, Protocol, runtime_checkable
@@ -85,9 +86,15 @@ class SharedAccessSignature:
     def token(self, audience: str, now: float) -> Token:
         expires_at = signature_expiry(self.signature)
         if expires_at <= now:
-            ended = datetime.fromtimestamp(expires_at, timezone.utc).isoformat()
-            raise AuthenticationError(f"the SharedAccessSignature ended at {ended}: give a new one")
+            raise AuthenticationError(f"the SharedAccessSignature ended at {_shown(expires_at)}: give a new one")
         return Token(names.SAS_TOKEN_TYPE, self.signature, expires_at)
+
+
+def _shown(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds:g} s since 1970"
 
 
 def signature_expiry(signature: str) -> float:
@@ -118,15 +125,26 @@ class EntraCredential:
             # would print it as it is, and only what is ours is scrubbed.
             reason = (str(problem).splitlines() or [""])[0]
             raise AuthenticationError(f"Entra ID gave no token: {type(problem).__name__}: {reason}") from None
-        return Token(names.JWT_TOKEN_TYPE, found.token, float(found.expires_on), renewal_time(now, found.expires_on))
+        value, expires_on = getattr(found, "token", None), getattr(found, "expires_on", None)
+        if not isinstance(value, str) or isinstance(expires_on, bool) or not isinstance(expires_on, (int, float)):
+            raise AuthenticationError(f"the credential gave a {type(found).__name__}, which is no token: it needs `token` and `expires_on`")
+        if expires_on <= now:
+            # Put all the same, it would be replaced again and again.
+            raise AuthenticationError(f"the credential gave a token that ended at {_shown(expires_on)}; if it is new, our clock is wrong")
+        return Token(names.JWT_TOKEN_TYPE, value, float(expires_on), renewal_time(now, expires_on))
 
 
 def as_credential(credential: Credential | TokenCredential) -> Credential:
     """A credential of ours as it is, one of azure-identity (or alike) wrapped."""
+    # First: such an object may have a `token` besides.
+    if isinstance(credential, TokenCredential):
+        if inspect.iscoroutinefunction(credential.get_token):
+            raise InvalidArgumentError(
+                "credential", f"is an asynchronous {type(credential).__name__}: give one of azure.identity, not of .aio"
+            )
+        return EntraCredential(credential)
     if isinstance(credential, Credential):
         return credential
-    if isinstance(credential, TokenCredential):
-        return EntraCredential(credential)
     raise InvalidArgumentError("credential", f"is a {type(credential).__name__}, which has no get_token: give one of azure-identity")
 
 

@@ -106,6 +106,42 @@ def test_what_entra_refuses_is_an_authentication_error_with_its_first_line() -> 
     assert "long list" not in str(caught.value)
 
 
+def test_an_identity_may_have_a_token_besides() -> None:
+    identity = Identity()
+    identity.token = "of its own"  # type: ignore[attr-defined]
+    assert as_credential(identity).token(AUDIENCE, NOW).value == "eyJ.secret.jwt"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        SimpleNamespace(token=None, expires_on=NOW + 1),
+        SimpleNamespace(token=SECRET),
+        SimpleNamespace(token=SECRET, expires_on="soon"),
+    ],
+)
+def test_what_is_no_token_is_an_authentication_error(found: Any) -> None:
+    with pytest.raises(AuthenticationError, match="which is no token: it needs `token` and `expires_on`") as caught:
+        as_credential(SimpleNamespace(get_token=lambda *scopes, **_: found)).token(AUDIENCE, NOW)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("ended", [NOW, NOW - 5, -1e30])
+def test_a_token_that_has_ended_is_an_authentication_error(ended: float) -> None:
+    with pytest.raises(AuthenticationError, match="gave a token that ended at"):
+        as_credential(Identity(expires_on=ended)).token(AUDIENCE, NOW)
+
+
+def test_an_asynchronous_identity_is_refused() -> None:
+    class Asynchronous:
+        async def get_token(self, *scopes: str, **_: Any) -> Any:
+            raise AssertionError("never asked")
+
+    with pytest.raises(InvalidArgumentError, match="is an asynchronous Asynchronous"):
+        as_credential(Asynchronous())
+
+
 def test_an_object_that_gives_no_tokens_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="credential is a object, which has no get_token"):
         as_credential(object())  # type: ignore[arg-type]
