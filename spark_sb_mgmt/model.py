@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,46 @@ class SqlRuleAction:
 
 
 RuleFilter = SqlFilter | TrueFilter | FalseFilter | CorrelationFilter
+# As columns call them; an action is an SQL one, or there is none.
+SQL: Final = "sql"
+FILTER_TYPES: Final[Mapping[type[RuleFilter], str]] = {
+    SqlFilter: SQL,
+    CorrelationFilter: "correlation",
+    TrueFilter: "true",
+    FalseFilter: "false",
+}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of a subscription. `created_at`: milliseconds since the Unix epoch, None where it is not known."""
+    """A rule of a subscription. `created_at`: milliseconds since the Unix epoch, None where it is not known. It can be read by the columns
+    of CONTRACT section 1.2 too."""
 
     name: str
     filter: RuleFilter
     action: SqlRuleAction | None = None
     created_at: int | None = None
+
+    @property
+    def rule_name(self) -> str:
+        return self.name
+
+    @property
+    def filter_type(self) -> str:
+        return FILTER_TYPES[type(self.filter)]
+
+    @property
+    def sql_expression(self) -> str | None:
+        return self.filter.expression if isinstance(self.filter, SqlFilter) else None
+
+    @property
+    def correlation_filter(self) -> CorrelationFilter | None:
+        return self.filter if isinstance(self.filter, CorrelationFilter) else None
+
+    @property
+    def action_type(self) -> str | None:
+        return None if self.action is None else SQL
+
+    @property
+    def action_expression(self) -> str | None:
+        return None if self.action is None else self.action.expression

@@ -23,8 +23,8 @@ from spark_sb_mgmt.connection import planning
 from spark_sb_mgmt.connection.channel import Channel, Outcome, Window
 from spark_sb_mgmt.connection.peek_range import END_OF_NUMBERS, Peek, PeekRange, bounds
 from spark_sb_mgmt.connection.settings import DEEPEST_PIPELINE, pipeline_depth
-from spark_sb_mgmt.errors import RemoteProtocolError, SbMgmtError
-from spark_sb_mgmt.model import Rule
+from spark_sb_mgmt.errors import InvalidArgumentError, RemoteProtocolError, SbMgmtError
+from spark_sb_mgmt.model import CorrelationFilter, Rule
 from spark_sb_mgmt.operations import arguments, delete, names, peek, receive, rules, schedule, sessions, settle
 from spark_sb_mgmt.operations.envelope import Request
 from spark_sb_mgmt.operations.message import Messages
@@ -136,36 +136,61 @@ class EntityClient:
         self.call(sessions.set_session_state(session_id, session_state))
 
     @operation
-    def get_message_sessions(self, last_updated_time: datetime | int | None = None, top: int = 100) -> list[str]:
-        """Ids of sessions, page by page of `top`. Without a time: all that have messages or a state. With one: those whose state was set
-        after it."""
+    def get_message_sessions(
+        self, last_updated_time: datetime | int | None = None, top: int = 100, *, skip: int | None = None
+    ) -> list[str]:
+        """Ids of sessions. Without a time: all that have messages or a state. With one: those whose state was set after it. All of them,
+        page by page of `top`; with `skip` the one page after so many."""
+        if skip is not None:
+            return list(self.call(sessions.get_message_sessions(last_updated_time, skip, top)).sessions_ids)
         # A page may be short: only an empty one is the last. Sessions come and go meanwhile, so that one may be met twice.
         ids: dict[str, None] = {}
-        skip = 0
-        while page := self.call(sessions.get_message_sessions(last_updated_time, skip, top)).sessions_ids:
-            skip += len(page)
-            self._check_advance(skip, ids, page)
+        known = 0
+        while page := self.call(sessions.get_message_sessions(last_updated_time, known, top)).sessions_ids:
+            known += len(page)
+            self._check_advance(known, ids, page)
             ids.update(dict.fromkeys(page))
         return list(ids)
 
     # --- rules ----------------------------------------------------------------------------------------------------------
 
     @operation
-    def add_rule(self, rule: Rule) -> None:
-        self.call(rules.add_rule(rule))
+    def add_rule(
+        self,
+        rule: Rule | str | None = None,
+        sql_expression: str | None = None,
+        correlation_filter: CorrelationFilter | dict[str, Any] | None = None,
+        action_expression: str | None = None,
+        *,
+        rule_name: str | None = None,
+    ) -> None:
+        """A whole Rule; or its name, and the expression or the correlation filter that messages must match (without either, all do), and
+        what is then done to them."""
+        if rule_name is not None:
+            if rule is not None:
+                raise InvalidArgumentError("rule_name", "is given twice")
+            rule = rule_name
+        if isinstance(rule, str):
+            rule = rules.rule_of(rule, sql_expression, correlation_filter, action_expression)
+        elif (sql_expression, correlation_filter, action_expression) != (None, None, None):
+            raise InvalidArgumentError("rule", "says it all if it is a Rule: give its name for the expressions beside it")
+        # What is neither is refused there.
+        self.call(rules.add_rule(rule))  # type: ignore[arg-type]
 
     @operation
     def remove_rule(self, rule_name: str) -> None:
         self.call(rules.remove_rule(rule_name))
 
     @operation
-    def enumerate_rules(self, top: int = 100) -> list[Rule]:
-        """All rules of the subscription, page by page of `top`."""
+    def enumerate_rules(self, top: int = 100, *, skip: int | None = None) -> list[Rule]:
+        """The rules of the subscription. All of them, page by page of `top`; with `skip` the one page after so many."""
+        if skip is not None:
+            return self.call(rules.enumerate_rules(top, skip))
         by_name: dict[str, Rule] = {}
-        skip = 0
-        while page := self.call(rules.enumerate_rules(top, skip)):
-            skip += len(page)
-            self._check_advance(skip, by_name, [rule.name for rule in page])
+        known = 0
+        while page := self.call(rules.enumerate_rules(top, known)):
+            known += len(page)
+            self._check_advance(known, by_name, [rule.name for rule in page])
             by_name.update((rule.name, rule) for rule in page)
         return list(by_name.values())
 

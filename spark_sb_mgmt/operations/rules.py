@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from spark_sb_mgmt.amqp.encode import encode_value
 from spark_sb_mgmt.amqp.types import Described, Map, Timestamp, ULong, Value, type_name
@@ -34,6 +34,30 @@ def add_rule(rule: Rule) -> Request[None]:
         description.append((names.SQL_RULE_ACTION, _expression("action", rule.action.expression)))
     body = Map([(names.RULE_NAME, _rule_name(rule.name)), (names.RULE_DESCRIPTION, Map(description))])
     return Request(names.ADD_RULE, encode_value(body), f"add-rule {rule.name!r}", results.nothing)
+
+
+def rule_of(
+    rule_name: str,
+    sql_expression: str | None = None,
+    correlation_filter: CorrelationFilter | dict[str, Any] | None = None,
+    action_expression: str | None = None,
+) -> Rule:
+    """A rule by its columns: messages match an expression, or a correlation filter, or, without either, all do."""
+    if sql_expression is not None and correlation_filter is not None:
+        raise InvalidArgumentError("correlation_filter", "is given beside sql_expression: a rule has one filter")
+    rule_filter: RuleFilter = TrueFilter() if sql_expression is None else SqlFilter(sql_expression)
+    if correlation_filter is not None:
+        rule_filter = _correlation_filter(correlation_filter)
+    return Rule(rule_name, rule_filter, None if action_expression is None else SqlRuleAction(action_expression))
+
+
+def _correlation_filter(given: CorrelationFilter | Mapping[str, Any]) -> CorrelationFilter:
+    if isinstance(given, CorrelationFilter):
+        return given
+    known = (*map(_attribute, names.CORRELATION_FIELDS), names.PROPERTIES)
+    if isinstance(given, dict) and set(given) <= set(known):
+        return CorrelationFilter(**given)
+    raise InvalidArgumentError("correlation_filter", f"must be a CorrelationFilter, or a dict of {', '.join(known)}, not {given!r:.80}")
 
 
 def remove_rule(rule_name: str) -> Request[None]:

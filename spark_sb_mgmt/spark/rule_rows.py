@@ -16,14 +16,12 @@ import pyarrow as pa
 from spark_sb_mgmt.amqp.typed_text import TypedText, section_from_typed, section_to_typed
 from spark_sb_mgmt.amqp.types import Map
 from spark_sb_mgmt.errors import EncodeError
-from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, RuleFilter, SqlFilter, SqlRuleAction, TrueFilter
+from spark_sb_mgmt.model import FILTER_TYPES, SQL, CorrelationFilter, FalseFilter, Rule, RuleFilter, SqlFilter, SqlRuleAction, TrueFilter
 from spark_sb_mgmt.operations.names import CORRELATION_FIELDS, PROPERTIES
 from spark_sb_mgmt.spark.reading.read_schema import RULE_COLUMNS
 from spark_sb_mgmt.spark.writing.write_rows import RowProblem
 
-SQL: Final = "sql"
-CORRELATION: Final = "correlation"
-FILTER_TYPES: Final = (SQL, CORRELATION, "true", "false")
+CORRELATION: Final = FILTER_TYPES[CorrelationFilter]
 _TEXT_FIELDS: Final = tuple(key.replace("-", "_") for key in CORRELATION_FIELDS)
 
 
@@ -40,30 +38,23 @@ def rules_to_batch(entity: str, rules: Iterable[Rule], names: Sequence[str]) -> 
 
 
 def _row(entity: str, rule: Rule) -> dict[str, Any]:
-    kind, expression, correlation = _filter_cells(rule.filter)
     return {
         "entity": entity,
-        "rule_name": rule.name,
-        "filter_type": kind,
-        "sql_expression": expression,
-        "correlation_filter": correlation,
-        "action_type": None if rule.action is None else SQL,
-        "action_expression": None if rule.action is None else rule.action.expression,
+        "rule_name": rule.rule_name,
+        "filter_type": rule.filter_type,
+        "sql_expression": rule.sql_expression,
+        "correlation_filter": None if rule.correlation_filter is None else _correlation_cells(rule.correlation_filter),
+        "action_type": rule.action_type,
+        "action_expression": rule.action_expression,
         "created_at": None if rule.created_at is None else rule.created_at * 1000,
     }
 
 
-def _filter_cells(rule_filter: RuleFilter) -> tuple[str, str | None, dict[str, Any] | None]:
-    if isinstance(rule_filter, SqlFilter):
-        return SQL, rule_filter.expression, None
-    if isinstance(rule_filter, TrueFilter):
-        return "true", None, None
-    if isinstance(rule_filter, FalseFilter):
-        return "false", None, None
+def _correlation_cells(rule_filter: CorrelationFilter) -> dict[str, Any]:
     typed = section_to_typed(Map(list(rule_filter.properties.items())), "string") or []
     cells: dict[str, Any] = {name: getattr(rule_filter, name) for name in _TEXT_FIELDS}
     cells[PROPERTIES] = [(key, {"type": kind, "value": text}) for key, (kind, text) in typed]
-    return CORRELATION, None, cells
+    return cells
 
 
 def rules_of(batch: pa.RecordBatch) -> list[Rule | RowProblem]:
@@ -83,8 +74,8 @@ def _filter(row: dict[str, Any]) -> RuleFilter:
         if expression is not None and correlation is not None:
             raise EncodeError("sql_expression and correlation_filter are both there: say in filter_type which is meant, or make one null")
         kind = SQL if expression is not None else CORRELATION if correlation is not None else "true"
-    if kind not in FILTER_TYPES:
-        raise EncodeError(f"filter_type is {kind!r:.60}: it must be one of {', '.join(FILTER_TYPES)}")
+    if kind not in FILTER_TYPES.values():
+        raise EncodeError(f"filter_type is {kind!r:.60}: it must be one of {', '.join(FILTER_TYPES.values())}")
     for name, value, of in (("sql_expression", expression, SQL), ("correlation_filter", correlation, CORRELATION)):
         if value is None and kind == of:
             raise EncodeError(f"filter_type is {kind}, and {name} is null")

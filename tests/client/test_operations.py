@@ -131,6 +131,9 @@ def test_get_message_sessions_in_both_modes(client: ManagementClient, sdk: Sdk) 
         assert sorted(sessions.get_message_sessions(top=3)) == [*(f"s{number}" for number in range(7)), "with-state"]
         assert sessions.get_message_sessions(before) == ["with-state"]
         assert sessions.get_message_sessions(LATER) == []
+        # One page, for who turns them himself.
+        assert sessions.get_message_sessions(top=3, skip=7) == sessions.get_message_sessions()[7:]
+        assert sessions.get_message_sessions(top=3, skip=8) == []
 
 
 def test_rules(client: ManagementClient) -> None:
@@ -150,6 +153,44 @@ def test_rules(client: ManagementClient) -> None:
         for name in found:
             audit.remove_rule(name)
         assert audit.enumerate_rules() == []
+
+
+def test_rules_by_their_columns(client: ManagementClient) -> None:
+    with client.entity("events/Subscriptions/audit") as audit:
+        audit.remove_rule(rule_name="$Default")
+        audit.add_rule(rule_name="sql", sql_expression="a = 1", action_expression="SET b = 2")
+        audit.add_rule("correlation", correlation_filter={"label": "l", "properties": {"region": "eu"}})
+        audit.add_rule("same", correlation_filter=CorrelationFilter(label="l"))
+        audit.add_rule("all")
+        rules = {rule.rule_name: rule for rule in audit.enumerate_rules()}
+        sql, correlation = rules["sql"], rules["correlation"]
+        assert (sql.filter_type, sql.sql_expression, sql.correlation_filter) == ("sql", "a = 1", None)
+        assert (sql.action_type, sql.action_expression) == ("sql", "SET b = 2")
+        assert (correlation.filter_type, correlation.sql_expression) == ("correlation", None)
+        assert correlation.correlation_filter == CorrelationFilter(label="l", properties={"region": "eu"})
+        assert (correlation.action_type, correlation.action_expression) == (None, None)
+        assert rules["same"].filter == CorrelationFilter(label="l")
+        pages = [[rule.rule_name for rule in audit.enumerate_rules(top=3, skip=skip)] for skip in (0, 3, 4)]
+        assert (pages[0] + pages[1], pages[2]) == (list(rules), [])
+        assert list(map(len, pages)) == [3, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("add", "argument"),
+    [
+        (lambda audit: audit.add_rule(), "rule"),
+        (lambda audit: audit.add_rule("r", rule_name="r"), "rule_name"),
+        (lambda audit: audit.add_rule("r", "a = 1", {"label": "l"}), "correlation_filter"),
+        (lambda audit: audit.add_rule("r", correlation_filter={"subject": "l"}), "correlation_filter"),
+        (lambda audit: audit.add_rule("r", correlation_filter="label = 'l'"), "correlation_filter"),
+        (lambda audit: audit.add_rule("r", sql_expression=5), "filter"),
+        (lambda audit: audit.add_rule(Rule("r", TrueFilter()), "a = 1"), "rule"),
+    ],
+)
+def test_a_rule_that_is_none(add: Callable[[EntityClient], None], argument: str, client: ManagementClient) -> None:
+    with client.entity("events/Subscriptions/audit") as audit, pytest.raises(errors.InvalidArgumentError) as caught:
+        add(audit)
+    assert caught.value.argument == argument
 
 
 def test_topics_hold_their_scheduled_messages_and_nested_names_are_entities(client: ManagementClient) -> None:
