@@ -98,9 +98,10 @@ class EntityClient:
         return self.call(settle.renew_lock(lock_tokens))
 
     @operation
-    def schedule_message(self, messages: Iterable[schedule.ScheduledMessage] | schedule.ScheduledMessage) -> list[int]:
-        """Their sequence numbers, in their order. All are one request: one that is too large is refused before it is sent, and names the
-        first message that is too large on its own, if one is."""
+    def schedule_message(self, messages: scheduling.ToSchedule) -> list[int]:
+        """Schedule one message or several, each a ScheduledMessage or a dict by the names of its columns, which may go without a
+        `message_id`. Their sequence numbers, in their order. All are one request: one that is too large is refused before it is sent, and
+        names the first message that is too large on its own, if one is."""
         return scheduling.schedule(self.call, messages)
 
     @operation

@@ -14,14 +14,13 @@ from uuid import UUID
 
 from spark_sb_mgmt.amqp.types import Map
 from spark_sb_mgmt.client.pipeline import pipeline
-from spark_sb_mgmt.client.scheduling import schedule
+from spark_sb_mgmt.client.scheduling import ToSchedule, schedule
 from spark_sb_mgmt.client.told import operation, told
 from spark_sb_mgmt.connection.channel import Channel, Outcome, TransactionHandle
 from spark_sb_mgmt.connection.coordinator import Coordinator
 from spark_sb_mgmt.errors import ClosedError, InvalidArgumentError, OutcomeUnknownError, SbMgmtError, TransactionError
 from spark_sb_mgmt.operations import settle
 from spark_sb_mgmt.operations.envelope import Request
-from spark_sb_mgmt.operations.schedule import ScheduledMessage
 
 T = TypeVar("T")
 
@@ -70,7 +69,7 @@ class Transaction:
         self._discharge(handle, fail=True)
 
     @operation
-    def schedule_message(self, messages: Iterable[ScheduledMessage] | ScheduledMessage) -> list[int]:
+    def schedule_message(self, messages: ToSchedule) -> list[int]:
         """As `EntityClient.schedule_message`, within the transaction."""
         return schedule(self.call, messages)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -153,6 +154,34 @@ def test_rules(client: ManagementClient) -> None:
         for name in found:
             audit.remove_rule(name)
         assert audit.enumerate_rules() == []
+
+
+def test_messages_are_scheduled_by_the_names_of_their_columns(orders: EntityClient) -> None:
+    one = {"body": b"a", "scheduled_enqueue_time": LATER, "subject": "s", "application_properties": {"n": 1}}
+    numbers = [*orders.schedule_message(one), *orders.schedule_message([{**one, "message_id": "m"}, *scheduled(1)])]
+    with orders.transaction() as txn:
+        numbers += txn.schedule_message(dict(one) for _ in range(2))
+    found = orders.peek_message()
+    assert [message.sequence_number for message in found] == numbers
+    assert (found[0].subject, found[0].application_properties, found[0].scheduled_enqueue_time) == ("s", {"n": 1}, LATER)
+    assert found[1].message_id == "m"
+    assert len({message.message_id for message in found}) == 5
+
+
+@pytest.mark.parametrize(
+    ("messages", "says"),
+    [
+        (None, "messages must be a sequence, not None"),
+        ("text", "messages must be a sequence, not 'text'"),
+        ([5], "must be a ScheduledMessage, not a int"),
+        ({"body": b"a"}, "messages[0] has no scheduled_enqueue_time"),
+        ([scheduled(1)[0], {"body": b"a", "label": "l"}], "messages[1] has 'label', and a message has body, scheduled_enqueue_time"),
+        ([{"body": b"a", "scheduled_enqueue_time": LATER, "message_id": 5}], "message_id[0] must be a string, not 5"),
+    ],
+)
+def test_what_is_no_message_is_refused_with_its_row(messages: Any, says: str, orders: EntityClient) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=re.escape(says)):
+        orders.schedule_message(messages)
 
 
 def test_rules_by_their_columns(client: ManagementClient) -> None:
