@@ -39,7 +39,7 @@ _SIGNATURE_PREFIX: Final = "SharedAccessSignature "
 _LONGEST_NAME_SHOWN: Final = 40
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ConnectionString:
     """What a connection string says. `port` is None where the endpoint has none; which one is then meant depends on the transport."""
 

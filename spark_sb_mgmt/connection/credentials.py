@@ -1,6 +1,6 @@
 """Who we are, as tokens for `$cbs` (wire-facts.md, section 3.3).
 
-The one rule: a credential is asked for a token with the time given to it, and neither shows its secret.
+The one rule: a credential is asked for a token with the time given to it, and neither shows its secret; having slots, not by `vars` either.
 
 Renewal: a token is replaced when RENEW_AT of its life is over, so that the last part is left for retries. A ready-made signature
 cannot be replaced: it is used until it ends, and then says so.
@@ -30,7 +30,7 @@ ENTRA_SCOPE: Final = "https://servicebus.azure.net//.default"
 ENTRA_CREDENTIALS: Final = ("default", "managedIdentity", "clientSecret")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Token:
     """What put-token sends. Times are seconds since the Unix epoch; `renew_at` is None where there is nothing to renew it with."""
 
@@ -59,7 +59,7 @@ def renewal_time(now: float, expires_at: float) -> float:
     return now + max(0.0, expires_at - now) * RENEW_AT
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SharedAccessKey:
     """A shared access policy and its key: signs a token for each audience."""
 
@@ -77,7 +77,7 @@ class SharedAccessKey:
         return Token(names.SAS_TOKEN_TYPE, value, expiry, renewal_time(now, expiry))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SharedAccessSignature:
     """A token that somebody else signed. It says itself when it ends."""
 
@@ -109,7 +109,7 @@ def signature_expiry(signature: str) -> float:
         raise InvalidArgumentError("SharedAccessSignature", "has an `se` that is no number of seconds since 1970") from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class EntraCredential:
     """Entra ID: any object with azure-identity's `get_token`."""
 

@@ -25,7 +25,7 @@ _DEFAULT_PORT: Final = 8080
 _LONGEST_ANSWER: Final = 16 * 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Proxy:
     host: str
     port: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -179,8 +180,13 @@ def test_without_azure_identity_the_extra_is_named() -> None:
         SharedAccessKey("n", SECRET).token(AUDIENCE, NOW),
         Token("jwt", SECRET, 1.0),
         EntraCredential(Identity()),
+        ConnectionString("ns", shared_access_key_name="n", shared_access_key=SECRET),
     ],
 )
-def test_no_repr_shows_a_secret(shown: object) -> None:
+def test_nothing_that_prints_an_object_shows_a_secret(shown: object) -> None:
     assert SECRET not in repr(shown)
     assert "sig=" not in repr(shown)
+    # What debuggers and crash reporters list of an object.
+    with pytest.raises(TypeError):
+        vars(shown)
+    assert pickle.loads(pickle.dumps(shown)) == shown or isinstance(shown, EntraCredential)
