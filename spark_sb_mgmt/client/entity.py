@@ -239,12 +239,14 @@ class EntityClient:
         window: Window[Messages] = Window(self._channel, depth)
         try:
             while not state.finished:
-                with told(_PEEK, self.path):
-                    while window.has_room and (asked := state.next_request()) is not None:
-                        window.submit(peek.peek_message(asked.from_sequence_number, asked.message_count, session_id), asked)
-                    page = self._page(state, *window.next())
+                while window.has_room and (asked := state.next_request()) is not None:
+                    window.submit(peek.peek_message(asked.from_sequence_number, asked.message_count, session_id), asked)
+                page = self._page(state, *window.next())
                 if page.keep:
                     yield page
+        except SbMgmtError as problem:
+            problem.about(_PEEK, self.path)
+            raise
         finally:
             window.abandon()
 

@@ -17,6 +17,7 @@ from cproton import (  # type: ignore[import-untyped]
     isnull,
     pn_collector_peek,
     pn_collector_pop,
+    pn_delivery_link,
     pn_event_delivery,
     pn_event_type,
 )
@@ -58,7 +59,8 @@ class Engine:
         self._stream = stream
         self._host = host
         self._clock = clock
-        self._handlers: dict[str, LinkHandler] = {}
+        # By proton's own link, which is found without a wrapper; the one of ours beside it keeps its place from being another's.
+        self._handlers: dict[Any, tuple[ProtonLink, LinkHandler]] = {}
         self._collector = Collector()
         self._transport = Transport()
         self._transport.max_frame_size = _MAX_FRAME_SIZE
@@ -163,7 +165,7 @@ class Engine:
         self.error = error
         self.is_open = False
         handlers, self._handlers = self._handlers, {}
-        for handler in dict.fromkeys(handlers.values()):
+        for handler in dict.fromkeys(handler for _, handler in handlers.values()):
             handler.lost(error)
         # They refer to us, and what may still come is nobody's.
         self._on_event = {}
@@ -177,11 +179,11 @@ class Engine:
         return session
 
     def handle(self, link: ProtonLink, handler: LinkHandler) -> None:
-        self._handlers[link.name] = handler
+        self._handlers[link._impl] = link, handler
 
     def forget(self, *links: ProtonLink) -> None:
         for link in links:
-            self._handlers.pop(link.name, None)
+            self._handlers.pop(link._impl, None)
 
     # --- driving --------------------------------------------------------------------------------------------------------
 
@@ -263,7 +265,7 @@ class Engine:
             kind = pn_event_type(event)
             try:
                 if kind == _DELIVERY:
-                    self._delivery(Delivery.wrap(pn_event_delivery(event)))  # type: ignore[no-untyped-call]
+                    self._delivery(pn_event_delivery(event))
                 elif (handle := self._on_event.get(kind)) is not None:
                     handle(Event.wrap(event))  # type: ignore[no-untyped-call]
             except (ProtonException, UnicodeDecodeError) as problem:
@@ -286,26 +288,29 @@ class Engine:
             handler.lost(error)
 
     def _handlers_of(self, session: ProtonSession) -> list[LinkHandler]:
-        return [handler for handler in dict.fromkeys(self._handlers.values()) if getattr(handler, "session", None) == session]
+        handlers = dict.fromkeys(handler for _, handler in self._handlers.values())
+        return [handler for handler in handlers if getattr(handler, "session", None) == session]
 
     def _link_opened(self, event: Any) -> None:
-        handler = self._handlers.get(event.link.name)
-        if handler is not None:
-            handler.remote_open(event.link)
+        found = self._handlers.get(event.link._impl)
+        if found is not None:
+            link, handler = found
+            handler.remote_open(link)
 
     def _link_closed(self, event: Any) -> None:
         link = event.link
         error = _ended(link.remote_condition, "link")
-        handler = self._handlers.pop(link.name, None)
+        found = self._handlers.pop(link._impl, None)
         link.close()
-        if handler is not None:
+        if found is not None:
+            _, handler = found
             handler.remote_close(link, error)
 
-    def _delivery(self, delivery: Delivery) -> None:
-        link = delivery.link
-        handler = self._handlers.get(link.name)
-        if handler is not None:
-            handler.delivery(link, delivery)
+    def _delivery(self, delivery: Any) -> None:
+        found = self._handlers.get(pn_delivery_link(delivery))
+        if found is not None:
+            link, handler = found
+            handler.delivery(link, Delivery.wrap(delivery))  # type: ignore[no-untyped-call]
 
     def _transport_failed(self, event: Any) -> None:
         condition = self._transport.condition
