@@ -41,6 +41,7 @@ class EntityClient:
 
     @property
     def path(self) -> str:
+        """The entity's, as it was given, without slashes around it."""
         return self._channel.entity
 
     @property
@@ -106,6 +107,7 @@ class EntityClient:
 
     @operation
     def cancel_scheduled_message(self, sequence_numbers: Iterable[int]) -> None:
+        """Take scheduled messages back, by the numbers that scheduling them gave."""
         self.call(schedule.cancel_scheduled_message(sequence_numbers))
 
     @operation
@@ -129,11 +131,12 @@ class EntityClient:
 
     @operation
     def get_session_state(self, session_id: str) -> bytes | None:
+        """The state of a session, None where it has none."""
         return self.call(sessions.get_session_state(session_id))
 
     @operation
     def set_session_state(self, session_id: str, session_state: bytes | None) -> None:
-        """None clears it."""
+        """Set the state of a session; None clears it."""
         self.call(sessions.set_session_state(session_id, session_state))
 
     @operation
@@ -180,6 +183,7 @@ class EntityClient:
 
     @operation
     def remove_rule(self, rule_name: str) -> None:
+        """Remove a rule by its name."""
         self.call(rules.remove_rule(rule_name))
 
     @operation
@@ -315,6 +319,7 @@ class EntityClient:
     # --- the end --------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
+        """Its links; the client stays open. Prompt, and harmless the second time."""
         self._channel.close()
 
     def __enter__(self) -> EntityClient:
