@@ -18,7 +18,7 @@ in the typed section that it came from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -263,9 +263,11 @@ def rows_to_batch(rows: Iterable[Received], names: Iterable[str]) -> pa.RecordBa
     """Rows to Arrow, one value at a time: the reference for the lock-step decoder."""
     wanted, rows = tuple(names), list(rows)
     arrays = [pa.array([COLUMNS[name].read(row) for row in rows], COLUMNS[name].type) for name in wanted]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema(wanted)) if wanted else _no_columns(len(rows))
+    return batch_of(arrays, schema(wanted), len(rows))
 
 
-def _no_columns(rows: int) -> pa.RecordBatch:
-    # A batch without columns still has its number of rows: what `count()` needs.
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+def batch_of(arrays: Sequence[pa.Array], fields: pa.Schema, rows: int) -> pa.RecordBatch:
+    """Columns of so many rows as a batch. One without columns still has its number of rows: what `count()` needs."""
+    if not arrays:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=fields)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from spark_sb_mgmt.amqp.columns import batch_of
 from spark_sb_mgmt.amqp.typed_text import TypedText, section_from_typed, section_to_typed
 from spark_sb_mgmt.amqp.types import Map
 from spark_sb_mgmt.errors import EncodeError
@@ -29,12 +30,7 @@ def rules_to_batch(entity: str, rules: Iterable[Rule], names: Sequence[str]) -> 
     """Rules of a subscription as rows with these columns."""
     rows = [_row(entity, rule) for rule in rules]
     schema = pa.schema([RULE_COLUMNS.field(name) for name in names])
-    if not names:
-        # A batch without columns still has its number of rows: what `count()` needs.
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
-    return pa.RecordBatch.from_arrays(
-        [pa.array([row[name] for row in rows], RULE_COLUMNS.field(name).type) for name in names], schema=schema
-    )
+    return batch_of([pa.array([row[field.name] for row in rows], field.type) for field in schema], schema, len(rows))
 
 
 def _row(entity: str, rule: Rule) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pyspark
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 import spark_sb_mgmt
 from spark_sb_mgmt.client import ManagementClient, ScheduledMessage
@@ -77,7 +78,7 @@ def read(spark: SparkSession, emulator: Emulator) -> Callable[..., DataFrame]:
     """`spark.read` on the emulator with these options; `schema` is for `.schema(...)`."""
     spark_sb_mgmt.register(spark)
 
-    def load(schema: str | None = None, **options: object) -> DataFrame:
+    def load(schema: str | StructType | None = None, **options: object) -> DataFrame:
         reader = spark.read.format("sbmgmt").option("connectionString", emulator.connection_string)
         for name, value in options.items():
             reader = reader.option(name, str(value))

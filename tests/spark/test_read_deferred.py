@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from spark_sb_mgmt.client import ManagementClient
 from spark_sb_mgmt.emulator import Emulator, Fault
@@ -99,6 +100,7 @@ def test_missing_report_gives_a_row_with_its_status(read: Read, deferring: Defer
     schema = "status string, sequence_number long"
     pruned = receive(read, queue, sequenceNumbers="7", onMissing="report", schema=schema).collect()
     assert [tuple(row) for row in pruned] == [("missing", 7)]
+    assert receive(read, queue, sequenceNumbers="6-9", onMissing="report", schema=StructType()).count() == 4
 
 
 def test_a_second_evaluation_is_told_about_its_own_locks(read: Read, deferring: Deferring) -> None:

@@ -9,6 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from spark_sb_mgmt.amqp.types import Int
 from spark_sb_mgmt.client import ManagementClient
@@ -47,6 +48,9 @@ def test_states_are_fetched_only_if_they_are_asked_for(read: Read, sessions: str
     assert emulator.requests.get("get-session-state", 0) == before
     states = read("session_state binary", operation="get-message-sessions", queue=sessions)
     assert states.where("session_state is not null").count() == 10
+    assert emulator.requests["get-session-state"] == before + 250
+    # No columns at all are the cheapest way to count.
+    assert read(StructType(), operation="get-message-sessions", queue=sessions).count() == 250
     assert emulator.requests["get-session-state"] == before + 250
 
 

@@ -18,6 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_sb_mgmt.amqp.arrow_decode import decode_responses
+from spark_sb_mgmt.amqp.columns import batch_of
 from spark_sb_mgmt.client import EntityClient, Messages
 from spark_sb_mgmt.errors import MessageNotFoundError
 from spark_sb_mgmt.spark.connections import open_entity
@@ -142,8 +143,7 @@ class DeferredReader(DataSourceReader):
         }
         nothing = [None] * len(numbers)
         arrays = [pa.array(cells.get(field.name, nothing), field.type) for field in self.columns.arrow]
-        if arrays:
-            yield pa.RecordBatch.from_arrays(arrays, schema=self.columns.arrow)
+        yield batch_of(arrays, self.columns.arrow, len(numbers))
 
     def _error(self, path: str, reasons: dict[int, Status]) -> MessageNotFoundError:
         parts = []

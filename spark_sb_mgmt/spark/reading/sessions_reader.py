@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from spark_sb_mgmt.amqp.columns import batch_of
 from spark_sb_mgmt.errors import SbMgmtError
 from spark_sb_mgmt.operations.sessions import get_session_state
 from spark_sb_mgmt.spark.connections import open_entity
@@ -67,4 +68,4 @@ class SessionsReader(DataSourceReader):
     def _batch(self, path: str, ids: Sequence[str], states: Sequence[bytes | None]) -> pa.RecordBatch:
         cells: dict[str, Sequence[object]] = {"entity": [path] * len(ids), "session_id": ids, SESSION_STATE: states}
         arrays = [pa.array(cells[field.name], field.type) for field in self.columns.arrow]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.columns.arrow)
+        return batch_of(arrays, self.columns.arrow, len(ids))
