@@ -25,8 +25,8 @@ from spark_sb_mgmt.spark.connections import open_entity
 from spark_sb_mgmt.spark.options.objects import ReceiveOptions
 from spark_sb_mgmt.spark.reading.deferred import DeferredMessages, Status, shown
 from spark_sb_mgmt.spark.reading.message_batches import BATCH_BYTES, BATCH_MESSAGES, Wanted, message_batches
-from spark_sb_mgmt.spark.reading.partitioning import NumbersPartition, RangesPartition, Span, plan_numbers, plan_ranges
-from spark_sb_mgmt.spark.reading.peek_plan import find_spans
+from spark_sb_mgmt.spark.reading.partitioning import NumbersPartition, RangesPartition, plan_numbers, plan_ranges
+from spark_sb_mgmt.spark.reading.peek_plan import spans_of_read
 from spark_sb_mgmt.spark.reading.read_errors import explained
 from spark_sb_mgmt.spark.reading.read_schema import STATUS, ReadColumns
 
@@ -56,16 +56,7 @@ class DeferredReader(DataSourceReader):
         if options.sequence_numbers is not None:
             [path] = options.entities
             return plan_numbers(path, options.sequence_numbers, num_partitions=options.num_partitions, page_size=options.page_size)
-        spans: list[Span] = []
-        for path in options.entities:
-            with explained(options.operation, path, options.session_id), open_entity(options.connection, path) as entity:
-                spans += find_spans(
-                    entity,
-                    from_sequence_number=options.from_sequence_number,
-                    until_sequence_number=options.until_sequence_number,
-                    session_id=options.session_id,
-                )
-        return plan_ranges(spans, num_partitions=options.num_partitions, page_size=options.page_size, max_messages=None)
+        return plan_ranges(spans_of_read(options), num_partitions=options.num_partitions, page_size=options.page_size, max_messages=None)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, NumbersPartition):

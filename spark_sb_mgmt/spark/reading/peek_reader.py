@@ -11,13 +11,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_sb_mgmt.spark.connections import open_entity
 from spark_sb_mgmt.spark.options.objects import PeekOptions
 from spark_sb_mgmt.spark.reading.message_batches import Wanted
-from spark_sb_mgmt.spark.reading.partitioning import RangesPartition, Span, plan_ranges
-from spark_sb_mgmt.spark.reading.peek_plan import find_spans
+from spark_sb_mgmt.spark.reading.partitioning import RangesPartition, plan_ranges
+from spark_sb_mgmt.spark.reading.peek_plan import spans_of_read
 from spark_sb_mgmt.spark.reading.ranges_reader import read_ranges
-from spark_sb_mgmt.spark.reading.read_errors import explained
 from spark_sb_mgmt.spark.reading.read_schema import ReadColumns
 
 
@@ -30,17 +28,7 @@ class PeekReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
-        spans: list[Span] = []
-        for path in options.entities:
-            with explained(options.operation, path, options.session_id), open_entity(options.connection, path) as entity:
-                spans += find_spans(
-                    entity,
-                    from_sequence_number=options.from_sequence_number,
-                    until_sequence_number=options.until_sequence_number,
-                    enqueued_from_ms=options.enqueued_from_ms,
-                    enqueued_until_ms=options.enqueued_until_ms,
-                    session_id=options.session_id,
-                )
+        spans = spans_of_read(options, enqueued_from_ms=options.enqueued_from_ms, enqueued_until_ms=options.enqueued_until_ms)
         return plan_ranges(spans, num_partitions=options.num_partitions, page_size=options.page_size, max_messages=options.max_messages)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
