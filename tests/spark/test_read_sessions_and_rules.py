@@ -15,8 +15,9 @@ from spark_sb_mgmt.amqp.types import Int
 from spark_sb_mgmt.client import ManagementClient
 from spark_sb_mgmt.emulator import Emulator
 from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, SqlFilter, SqlRuleAction
-from spark_sb_mgmt.spark.reading.read_schema import read_schema
+from spark_sb_mgmt.spark.reading.read_schema import KEEPS_ROWS_WITHOUT_COLUMNS, read_schema
 
+counts_rows_without_columns = pytest.mark.skipif(not KEEPS_ROWS_WITHOUT_COLUMNS, reason="PySpark 4.0 loses rows without columns")
 Read = Callable[..., DataFrame]
 NewEntity = Callable[[str], str]
 
@@ -49,9 +50,13 @@ def test_states_are_fetched_only_if_they_are_asked_for(read: Read, sessions: str
     states = read("session_state binary", operation="get-message-sessions", queue=sessions)
     assert states.where("session_state is not null").count() == 10
     assert emulator.requests["get-session-state"] == before + 250
-    # No columns at all are the cheapest way to count.
+
+
+@counts_rows_without_columns
+def test_sessions_are_counted_without_columns(read: Read, sessions: str, emulator: Emulator) -> None:
+    before = emulator.requests.get("get-session-state", 0)
     assert read(StructType(), operation="get-message-sessions", queue=sessions).count() == 250
-    assert emulator.requests["get-session-state"] == before + 250
+    assert emulator.requests.get("get-session-state", 0) == before
 
 
 def test_sessions_updated_since(read: Read, sessions: str) -> None:

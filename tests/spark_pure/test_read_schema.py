@@ -11,6 +11,7 @@ from pyspark.sql.types import DecimalType, MapType, StringType, StructField, Str
 from spark_sb_mgmt.amqp.arrow_decode import decode_responses
 from spark_sb_mgmt.amqp.columns import COLUMNS, DEFAULT_COLUMNS
 from spark_sb_mgmt.errors import InvalidArgumentError
+from spark_sb_mgmt.spark.reading import read_schema as read_schema_module
 from spark_sb_mgmt.spark.reading.read_schema import read_columns, read_schema
 from spark_sb_mgmt.spark.schema import arrow_type, message_schema, spark_schema
 from tests.amqp import shapes
@@ -119,6 +120,16 @@ def test_a_wrong_column_is_named_with_all_there_are(asked: StructType, expected:
     # On request or not, each is listed with its type.
     assert "amqp_message binary" in str(caught.value)
     assert "typed_properties map<string,struct<type:string,value:string>>" in str(caught.value)
+
+
+def test_no_columns_are_refused_where_their_rows_would_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_schema_module, "KEEPS_ROWS_WITHOUT_COLUMNS", True)
+    assert read_columns(StructType(), "peek-message").names == ()
+    monkeypatch.setattr(read_schema_module, "KEEPS_ROWS_WITHOUT_COLUMNS", False)
+    with pytest.raises(
+        InvalidArgumentError, match=r"\.schema\(\.\.\.\) has no columns.* name one of entity string, sequence_number bigint"
+    ):
+        read_columns(StructType(), "peek-message")
 
 
 def test_scalars_have_an_arrow_type() -> None:

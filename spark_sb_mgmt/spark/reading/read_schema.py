@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.types import DataType, StructType
 
 from spark_sb_mgmt.amqp.columns import COLUMNS, TIMESTAMP, TYPED_MAP
@@ -40,6 +41,8 @@ RULE_COLUMNS: Final = pa.schema(
     ]
 )
 _MESSAGE_COLUMNS: Final = pa.schema([(name, column.type) for name, column in COLUMNS.items()])
+# Before 4.1 PySpark loses the rows of a batch that has no columns.
+KEEPS_ROWS_WITHOUT_COLUMNS: Final = not pyspark.__version__.startswith("4.0.")
 _ON_REQUEST: Final = frozenset(name for name, column in COLUMNS.items() if column.on_request)
 
 
@@ -72,6 +75,8 @@ def read_columns(asked: StructType, operation: str, on_missing: str | None = Non
     """The columns that a schema asks for, checked against those that the operation has."""
     available = _available(operation, on_missing)
     wrong = partial(_wrong, available=available)
+    if not asked.fields and not KEEPS_ROWS_WITHOUT_COLUMNS:
+        raise InvalidArgumentError(".schema(...)", f"has no columns, and this PySpark counts no rows then: name one of {listed(available)}")
     seen: set[str] = set()
     for field in asked:
         if field.name not in available.names:
