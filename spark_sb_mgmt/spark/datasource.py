@@ -8,11 +8,13 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
+from spark_sb_mgmt.errors import InvalidArgumentError
 from spark_sb_mgmt.spark.options.objects import PeekOptions, ReadOptions, ReceiveOptions, SessionsOptions
 from spark_sb_mgmt.spark.options.parsing import is_for_streams, read_options, stream_read_options, write_options
 from spark_sb_mgmt.spark.reading.deferred_reader import DeferredReader
 from spark_sb_mgmt.spark.reading.peek_reader import PeekReader
 from spark_sb_mgmt.spark.reading.read_schema import read_columns, read_schema
+from spark_sb_mgmt.spark.reading.refused_stream import RefusedStreamReader
 from spark_sb_mgmt.spark.reading.rules_reader import RulesReader
 from spark_sb_mgmt.spark.reading.sessions_reader import SessionsReader
 from spark_sb_mgmt.spark.reading.stream_reader import PeekStreamReader
@@ -63,8 +65,11 @@ class ServiceBusManagementDataSource(DataSource):
         return RulesReader(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        options = stream_read_options(self.options)
-        return PeekStreamReader(options, read_columns(schema, options.operation))
+        try:
+            options = stream_read_options(self.options)
+            return PeekStreamReader(options, read_columns(schema, options.operation))
+        except InvalidArgumentError as problem:
+            return RefusedStreamReader(problem)
 
     # So are these: `schema` and `overwrite` are given by name.
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

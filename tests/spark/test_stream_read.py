@@ -25,11 +25,11 @@ def stream(spark: SparkSession, emulator: Emulator) -> Stream:
     """`spark.readStream` on the emulator with these options."""
     spark_sb_mgmt.register(spark)
 
-    def load(**options: object) -> DataFrame:
+    def load(schema: str | None = None, **options: object) -> DataFrame:
         reader = spark.readStream.format("sbmgmt").option("connectionString", emulator.connection_string)
         for name, value in options.items():
             reader = reader.option(name, str(value))
-        return reader.load()
+        return (reader if schema is None else reader.schema(schema)).load()
 
     return load
 
@@ -139,5 +139,9 @@ def test_mistakes_are_told_with_what_to_do(stream: Stream, new_entity: NewEntity
         stream(queue="q", startingSequenceNumber="latest", operation="enumerate-rules")
     with pytest.raises(Exception, match=r"option maxMessages is only for spark\.read: leave it out"):
         available_now(stream(queue=new_entity("queue"), maxMessages=3), Sink(), tmp_path / "a")
+    with pytest.raises(Exception, match=r"column bodi of \.schema\(\.\.\.\) is unknown") as caught:
+        available_now(stream("bodi binary", queue=new_entity("queue")), Sink(), tmp_path / "c")
+    # PySpark's own, which follows from a reader that is refused too early.
+    assert "UnboundLocalError" not in str(caught.value)
     with pytest.raises(Exception, match="There is no entity 'nowhere' in this namespace"):
         available_now(stream(queue="nowhere"), Sink(), tmp_path / "b")
