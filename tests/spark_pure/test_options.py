@@ -293,6 +293,10 @@ def test_a_way_to_connect_that_is_none(given: dict[str, str], expected: str) -> 
         ({"zzz": "5"}, "option zzz is unknown: There are connectionString"),
         ({"que": "5"}, "option que is unknown, did you mean queue?"),
         ({"path": "orders"}, "option path is what load(...) and save(...) were given"),
+        # All that Spark adds for a table of this format.
+        ({"owner": "me", "option.queue": "q", "provider": "sbmgmt"}, "option provider is what CREATE TABLE adds"),
+        # Spark asks for the schema before it is known to be that of a stream.
+        ({"startingSequenceNr": "5"}, "option startingsequencenr is unknown, did you mean startingSequenceNumber? There are connectionS"),
         ({"onMissing": "skip"}, "option onMissing is not for operation peek-message: it is for receive-by-sequence-number"),
         ({"rowKey": "k"}, "option rowKey is not for operation peek-message: it is for schedule-message, cancel-"),
         ({"startingSequenceNumber": "5"}, "option startingSequenceNumber is only for spark.readStream"),
@@ -323,14 +327,18 @@ def test_a_wrong_option_of_a_receive(given: dict[str, str], expected: str) -> No
 
 def test_numbers_are_of_one_entity() -> None:
     both = {"connectionString": CONNECTION, "entityPath": "a,b", "operation": "receive-by-sequence-number"}
-    assert "names 2 entities" in problem(lambda: read({"sequenceNumbers": "7"}, base=both))
+    assert "names 2 entities: the numbers of sequenceNumbers are those of one" in problem(lambda: read({"sequenceNumbers": "7"}, base=both))
     assert read({"fromSequenceNumber": "0"}, base=both).entities == ("a", "b")
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"operation": "enumerate-rules"}, "option operation is enumerate-rules, which is for spark.read"),
+        ({"operation": "enumerate-rules"}, "option operation is enumerate-rules, which is for spark.read: a stream reads peek-message"),
+        (
+            {"operation": "get-message-sessions", "failOnDataLoss": "true"},
+            "option operation is get-message-sessions, which is for spark.read: a stream reads peek-message; for spark.read leave fail",
+        ),
         ({"fromSequenceNumber": "1"}, "option fromSequenceNumber is only for spark.read: leave it out here; where a stream starts is"),
         ({"maxMessages": "1"}, "option maxMessages is only for spark.read"),
         ({"startingSequenceNumber": "first"}, "option startingSequenceNumber is 'first': it must be earliest, latest or an integer"),

@@ -29,7 +29,7 @@ def check_connection(values: Mapping[str, Any]) -> None:
     if values["connection_string"] is None and namespace is None:
         raise wrong(
             "connectionString",
-            f"is missing, and {table.CONNECTION_STRING_VARIABLE} is not set on the driver: "
+            f"is missing, and {table.CONNECTION_STRING_VARIABLE} is not set on the driver (when Spark starts there, not later): "
             "give one of these, or fullyQualifiedNamespace and credential",
         )
     if namespace is None:

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from spark_sb_mgmt.spark.options.checks import wrong
-from spark_sb_mgmt.spark.options.table import ADD_RULE, CANCEL, PEEK, REMOVE_RULE, RULES, SCHEDULE
+from spark_sb_mgmt.spark.options.table import ADD_RULE, CANCEL, PEEK, READ_OPERATIONS, REMOVE_RULE, RULES, SCHEDULE
 
 LONGEST_PATH: Final = 260
 LONGEST_SUBSCRIPTION: Final = 50
@@ -185,7 +185,12 @@ _OF_SENDERS: Final = frozenset((SCHEDULE, CANCEL))
 def check_entities(operation: str, names: tuple[EntityName, ...], *, several: bool) -> None:
     """Whether an operation can be done there, as far as the addresses tell."""
     if len(names) > 1 and not several:
-        raise wrong("entityPath", f"names {len(names)} entities: {operation} works on one, so write to each on its own")
+        instead = (
+            "the numbers of sequenceNumbers are those of one, so read each on its own"
+            if operation in READ_OPERATIONS
+            else f"{operation} works on one, so write to each on its own"
+        )
+        raise wrong("entityPath", f"names {len(names)} entities: {instead}")
     for name in names:
         where = f"{name.address!r:.200}"
         if operation in _OF_SUBSCRIPTIONS and (name.kind is not EntityKind.SUBSCRIPTION or name.is_sub_queue):

@@ -85,7 +85,12 @@ def read_options(given: Mapping[str, str], environment: Mapping[str, str] = os.e
 
 def is_for_streams(given: Mapping[str, str]) -> bool:
     """Whether there is an option that only `spark.readStream` has."""
-    return any(key.lower() in BY_KEY and BY_KEY[key.lower()].modes == (STREAM,) for key in given)
+    return bool(_only_for_streams(given))
+
+
+def _only_for_streams(given: Mapping[str, str]) -> list[str]:
+    known = (BY_KEY.get(key.lower()) for key in given)
+    return [option.name for option in known if option is not None and option.modes == (STREAM,)]
 
 
 def stream_read_options(given: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> StreamOptions:
@@ -93,7 +98,9 @@ def stream_read_options(given: Mapping[str, str], environment: Mapping[str, str]
     options = {key.lower(): value for key, value in given.items()}
     operation = _operation(options, table.READ_OPERATIONS)
     if operation != table.PEEK:
-        raise wrong("operation", f"is {operation}, which is for spark.read: a stream reads {table.PEEK}")
+        # It may be no stream: its schema is asked for before that is known.
+        leave = "".join(f"; for spark.read leave {name} out" for name in _only_for_streams(given)[:1])
+        raise wrong("operation", f"is {operation}, which is for spark.read: a stream reads {table.PEEK}{leave}")
     return _made(StreamOptions, operation, STREAM, options, environment)
 
 
@@ -143,11 +150,13 @@ def _made(kind: type[T], operation: str, mode: str, given: Mapping[str, str], en
 
 
 def _check_known(operation: str, mode: str, given: Mapping[str, str]) -> None:
+    if "provider" in given:
+        raise wrong("provider", "is what CREATE TABLE adds: a table would forget its options, so CREATE TEMPORARY VIEW instead")
     here = list(options_of(operation, mode))
     for key in given:
         option = BY_KEY.get(key)
         if option is None:
-            raise _unknown(key, here)
+            raise _unknown(key, operation, here)
         if operation not in option.operations:
             raise wrong(option.name, f"is not for operation {operation}: it is for {', '.join(option.operations)}")
         if mode not in option.modes:
@@ -156,11 +165,13 @@ def _check_known(operation: str, mode: str, given: Mapping[str, str]) -> None:
             raise wrong(option.name, f"is only for {use}: leave it out here{instead}")
 
 
-def _unknown(key: str, here: list[Option]) -> InvalidArgumentError:
+def _unknown(key: str, operation: str, here: list[Option]) -> InvalidArgumentError:
     names = [option.name for option in here]
     if key in ("path", "paths"):
         return wrong(key, "is what load(...) and save(...) were given: leave that empty, and name the entity by option queue or topic")
-    hint = did_you_mean(key, names) or did_you_mean(key, [option.name for option in BY_KEY.values()])
+    # What a stream has is meant to be found too: its schema is asked for before it is known to be one.
+    related = [option.name for option in BY_KEY.values() if operation in option.operations]
+    hint = did_you_mean(key, related) or did_you_mean(key, [option.name for option in BY_KEY.values()])
     return wrong(f"{key:.80}", f"is unknown{hint}{'?' if hint else ':'} There are {', '.join(names)}")
 
 
