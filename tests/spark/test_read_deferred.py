@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from spark_sb_mgmt.client import ManagementClient
 from spark_sb_mgmt.emulator import Emulator, Fault
-from spark_sb_mgmt.errors import MessageNotFoundError
+from spark_sb_mgmt.errors import ArgumentError, MessageNotFoundError
 from spark_sb_mgmt.spark.connections import CONNECTIONS
 from spark_sb_mgmt.spark.options.parsing import ReceiveOptions, read_options
 from spark_sb_mgmt.spark.reading.deferred import DeferredMessages, Patience, Status
@@ -131,6 +131,22 @@ def test_who_stops_early_keeps_only_the_locks_of_what_he_was_given(
         with pytest.raises(MessageNotFoundError):
             entity.receive_by_sequence_number([taken])
         assert len(entity.receive_by_sequence_number([number for number in deferred if number != taken])) == 19
+
+
+def test_a_read_that_fails_gives_back_also_what_it_was_just_asking_for(deferring: Deferring, emulator: Emulator) -> None:
+    queue, deferred = deferring(20)
+    refused = Fault("fail", operation="receive-by-sequence-number", entity=queue, skip=2, status=400, condition="amqp:not-allowed")
+    emulator.faults.add(refused)
+    given = {"connectionString": emulator.connection_string, "queue": queue, "operation": "receive-by-sequence-number"}
+    options = read_options({**given, "sequenceNumbers": "1-20", "pageSize": "1", "pipelineDepth": "8", "numPartitions": "1"}, {})
+    assert isinstance(options, ReceiveOptions)
+    reader = DeferredReader(options, read_columns(read_schema(options.operation), options.operation))
+    [partition] = reader.partitions()
+    with pytest.raises(ArgumentError, match="a fault was scripted"):
+        list(reader.read(partition))
+    CONNECTIONS.close()
+    with ManagementClient.from_connection_string(emulator.connection_string) as client, client.entity(queue) as entity:
+        assert len(entity.receive_by_sequence_number(deferred)) == 20
 
 
 class Clock:

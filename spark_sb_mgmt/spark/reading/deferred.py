@@ -201,17 +201,25 @@ class DeferredMessages:
 
     def stop(self) -> None:
         """Take no more messages. What `receive` gave stays locked; what is asked for at this moment is waited for and given back."""
-        self._stopped = True
         given = {session: len(tokens) for session, tokens in self._tokens.items()}
-        for asked, outcome in self._answers:
-            if isinstance(outcome, Messages):
-                self._took(outcome, asked.session_id)
+        self._await_answers()
         for session, size in given.items():
             del self._tokens[session][:size]
         self.release()
 
+    def _await_answers(self) -> None:
+        """What is asked for at this moment locks messages too: only its answer tells by which tokens."""
+        self._stopped = True
+        try:
+            for asked, outcome in self._answers:
+                if isinstance(outcome, Messages):
+                    self._took(outcome, asked.session_id)
+        except SbMgmtError as error:
+            _LOG.info("locks on %s that were just asked for are not known, they end by themselves: %s", self._entity.path, error)
+
     def release(self) -> None:
-        """Give back every lock that was taken, as far as they still hold: the messages are deferred as before."""
+        """Give back every lock that was taken or is being taken, as far as they still hold: the messages are deferred as before."""
+        self._await_answers()
         tokens, self._tokens = self._tokens, {}
         for session, known in tokens.items():
             give_back(self._entity, [UUID(bytes=bytes(known[at : at + 16])) for at in range(0, len(known), 16)], session)
