@@ -149,6 +149,23 @@ def test_a_read_that_fails_gives_back_also_what_it_was_just_asking_for(deferring
         assert len(entity.receive_by_sequence_number(deferred)) == 20
 
 
+def test_a_read_that_fails_at_one_entity_gives_back_the_locks_of_those_before(deferring: Deferring, emulator: Emulator) -> None:
+    first, second = deferring(3), deferring(3)
+    refused = Fault("fail", operation="receive-by-sequence-number", entity=second[0], status=400, condition="amqp:not-allowed")
+    emulator.faults.add(refused)
+    given = {"connectionString": emulator.connection_string, "entityPath": f"{first[0]},{second[0]}", "numPartitions": "1"}
+    options = read_options({**given, "operation": "receive-by-sequence-number", "fromSequenceNumber": "0"}, {})
+    assert isinstance(options, ReceiveOptions)
+    reader = DeferredReader(options, read_columns(read_schema(options.operation), options.operation))
+    [partition] = reader.partitions()
+    rows = reader.read(partition)
+    assert next(rows).num_rows == 3
+    with pytest.raises(ArgumentError, match="a fault was scripted"):
+        next(rows)
+    CONNECTIONS.close()
+    assert [emulator.counts(queue)["locked"] for queue, _ in (first, second)] == [0, 0]
+
+
 class Clock:
     """Time that passes only by sleeping; what happens meanwhile is up to the test."""
 

@@ -217,12 +217,13 @@ class DeferredMessages:
         except SbMgmtError as error:
             _LOG.info("locks on %s that were just asked for are not known, they end by themselves: %s", self._entity.path, error)
 
-    def release(self) -> None:
-        """Give back every lock that was taken or is being taken, as far as they still hold: the messages are deferred as before."""
+    def release(self, entity: EntityClient | None = None) -> None:
+        """Give back every lock that was taken or is being taken, as far as they still hold: the messages are deferred as before. Where
+        the client that took them is closed, by another."""
         self._await_answers()
         tokens, self._tokens = self._tokens, {}
         for session, known in tokens.items():
-            give_back(self._entity, [UUID(bytes=bytes(known[at : at + 16])) for at in range(0, len(known), 16)], session)
+            give_back(entity or self._entity, [UUID(bytes=bytes(known[at : at + 16])) for at in range(0, len(known), 16)], session)
 
 
 def look(entity: EntityClient, numbers: Mapping[int, str | None]) -> dict[int, Status]:

@@ -60,13 +60,25 @@ class DeferredReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, NumbersPartition):
-            yield from self._entity_rows(partition.entity, partition.ranges, search=False)
+            yield from self._entity_rows(partition.entity, partition.ranges, [], search=False)
             return
         assert isinstance(partition, RangesPartition), "partitions() gives no other"
-        for path, spans in groupby(partition.spans, key=lambda span: span.entity):
-            yield from self._entity_rows(path, sorted((span.start, span.end) for span in spans), search=True)
+        done: list[tuple[str, DeferredMessages]] = []
+        try:
+            for path, spans in groupby(partition.spans, key=lambda span: span.entity):
+                yield from self._entity_rows(path, sorted((span.start, span.end) for span in spans), done, search=True)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # What was given of the entities before is given again by the next attempt.
+            for path, receiving in done:
+                with open_entity(self.options.connection, path) as entity:
+                    receiving.release(entity)
+            raise
 
-    def _entity_rows(self, path: str, ranges: Sequence[tuple[int, int]], *, search: bool) -> Iterator[pa.RecordBatch]:
+    def _entity_rows(
+        self, path: str, ranges: Sequence[tuple[int, int]], done: list[tuple[str, DeferredMessages]], *, search: bool
+    ) -> Iterator[pa.RecordBatch]:
         options = self.options
         context = TaskContext.get()
         with explained(options.operation, path, options.session_id), open_entity(options.connection, path) as entity:
@@ -88,6 +100,7 @@ class DeferredReader(DataSourceReader):
             except BaseException:
                 receiving.release()
                 raise
+            done.append((path, receiving))
 
     def _deferred(self, entity: EntityClient, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """The numbers of the deferred messages in these ranges, found as they are needed."""
