@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 from pyspark.sql import DataFrame
@@ -13,7 +14,7 @@ from spark_sb_mgmt.emulator import Emulator, Fault
 from spark_sb_mgmt.errors import ArgumentError, MessageNotFoundError
 from spark_sb_mgmt.spark.connections import CONNECTIONS
 from spark_sb_mgmt.spark.options.parsing import ReceiveOptions, read_options
-from spark_sb_mgmt.spark.reading.deferred import DeferredMessages, Patience, Status
+from spark_sb_mgmt.spark.reading.deferred import DeferredMessages, Patience, Status, give_back
 from spark_sb_mgmt.spark.reading.deferred_reader import DeferredReader
 from spark_sb_mgmt.spark.reading.read_schema import KEEPS_ROWS_WITHOUT_COLUMNS, read_columns, read_schema
 from tests.spark.conftest import Deferring
@@ -164,6 +165,23 @@ def test_a_read_that_fails_at_one_entity_gives_back_the_locks_of_those_before(de
         next(rows)
     CONNECTIONS.close()
     assert [emulator.counts(queue)["locked"] for queue, _ in (first, second)] == [0, 0]
+
+
+def test_locks_are_given_back_but_for_those_that_ended_and_not_to_a_service_that_is_silent(
+    deferring: Deferring, emulator: Emulator
+) -> None:
+    queue, deferred = deferring(8)
+    settings = {"max_retries": 0, "server_timeout_ms": 5000}
+    with ManagementClient.from_connection_string(emulator.connection_string, **settings) as client, client.entity(queue) as entity:
+        tokens = [UUID(str(message.lock_token)) for message in entity.receive_by_sequence_number(deferred)]
+        entity.update_disposition("completed", tokens[:2])
+        dropped = emulator.faults.add(Fault("drop-connection", operation="update-disposition", entity=queue, count=None))
+        give_back(entity, tokens)
+        # One by one is no way to someone who does not answer.
+        assert emulator.faults.hits(dropped) == 1
+        emulator.faults.remove(dropped)
+        give_back(entity, tokens)
+        assert (emulator.counts(queue)["deferred"], emulator.counts(queue)["locked"]) == (6, 0)
 
 
 class Clock:

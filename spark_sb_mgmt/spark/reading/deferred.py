@@ -20,7 +20,7 @@ from uuid import UUID
 from spark_sb_mgmt.client import EntityClient, Messages
 from spark_sb_mgmt.client.peeking import sequence_numbers
 from spark_sb_mgmt.connection.channel import Outcome
-from spark_sb_mgmt.errors import MessageNotFoundError, OutcomeUnknownError, SbMgmtError
+from spark_sb_mgmt.errors import MessageNotFoundError, OutcomeUnknownError, SbMgmtError, ServiceBusError
 from spark_sb_mgmt.operations import names, settle
 from spark_sb_mgmt.operations.envelope import Request
 from spark_sb_mgmt.operations.peek import peek_message
@@ -242,20 +242,36 @@ def look(entity: EntityClient, numbers: Mapping[int, str | None]) -> dict[int, S
 
 
 def give_back(entity: EntityClient, tokens: Sequence[UUID], session_id: str | None = None) -> None:
-    """Give locks on deferred messages back, as far as they still hold: the messages are deferred as before."""
-
-    def request(some: Sequence[UUID]) -> Request[None]:
-        return settle.update_disposition("deferred", some, session_id=session_id)
-
+    """Give locks on deferred messages back, as far as they still hold: the messages are deferred as before. It is tried as long as the
+    service answers: who gives back has often failed because it does not."""
     batches = [tokens[at : at + _RELEASED_AT_ONCE] for at in range(0, len(tokens), _RELEASED_AT_ONCE)]
-    failed: list[UUID] = []
-    for position, outcome in entity.pipeline(map(request, batches)):
-        if isinstance(outcome, SbMgmtError):
-            failed += batches[position]
+    refused = _given_back(entity, batches, session_id)
     # All of a request or none: a lock that ended already is in the way of the others.
-    for _, outcome in entity.pipeline(request([token]) for token in failed):
-        if isinstance(outcome, SbMgmtError):
-            _LOG.info("a lock on %s was not given back, it ends by itself: %s", entity.path, outcome)
+    _given_back(entity, [[token] for batch in refused if len(batch) > 1 for token in batch], session_id)
+
+
+def _given_back(entity: EntityClient, batches: Sequence[Sequence[UUID]], session_id: str | None) -> list[Sequence[UUID]]:
+    """Those that the service refused."""
+    refused: list[Sequence[UUID]] = []
+    silent = False
+
+    def requests() -> Iterator[Request[None]]:
+        for tokens in batches:
+            if silent:
+                return
+            yield settle.update_disposition("deferred", tokens, session_id=session_id)
+
+    for position, outcome in entity.pipeline(requests()):
+        if not isinstance(outcome, SbMgmtError):
+            continue
+        if isinstance(outcome, ServiceBusError) and not outcome.retryable:
+            refused.append(batches[position])
+            if len(batches[position]) > 1:
+                continue
+        else:
+            silent = True
+        _LOG.info("locks on %s (%d) were not given back, they end by themselves: %s", entity.path, len(batches[position]), outcome)
+    return refused
 
 
 def shown(numbers: Sequence[int], most: int = 20) -> str:
