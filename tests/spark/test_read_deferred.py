@@ -184,6 +184,25 @@ def test_locks_are_given_back_but_for_those_that_ended_and_not_to_a_service_that
         assert (emulator.counts(queue)["deferred"], emulator.counts(queue)["locked"]) == (6, 0)
 
 
+def test_a_long_list_of_which_little_is_there_takes_few_requests(deferring: Deferring, emulator: Emulator) -> None:
+    queue, deferred = deferring(10, others=10)
+    with ManagementClient.from_connection_string(emulator.connection_string) as client, client.entity(queue) as entity:
+        entity.receive_by_sequence_number([3])
+        before = emulator.requests
+        receiving = DeferredMessages(entity, page_size=100)
+        taken = [message.sequence_number for answer in receiving.receive([(1, 2001)]) for message in answer]
+        after = emulator.requests
+    assert sorted(taken) == [number for number in deferred if number != 3]
+    assert receiving.not_received == {
+        3: Status.LOCKED,
+        **dict.fromkeys(range(11, 21), Status.NOT_DEFERRED),
+        **dict.fromkeys(range(21, 2001), Status.MISSING),
+    }
+    # One for each hundred, and those that find the one that is locked among ten.
+    assert after["receive-by-sequence-number"] - before["receive-by-sequence-number"] < 20 + 10
+    assert after["peek-message"] - before.get("peek-message", 0) < 50
+
+
 class Clock:
     """Time that passes only by sleeping; what happens meanwhile is up to the test."""
 

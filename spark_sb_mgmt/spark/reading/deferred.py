@@ -1,7 +1,8 @@
 """Taking deferred messages by their numbers, when some of them are missing or locked (wire-facts.md, section 1.4; DESIGN section 5).
 
-The service takes all messages of a request or none, and does not tell which was in the way. So a request that is refused is halved until
-the ones in the way stand alone, and each of these is looked at by a peek.
+The service takes all messages of a request or none, and does not tell which was in the way. So the messages of a request that is refused
+are peeked: what is not there or not deferred is known then, and the others are asked for again. A lock cannot be seen, so what is refused
+then is halved until the ones in the way stand alone.
 
 The one rule: every number ends as a message that was taken or as one that was not, with the reason; and what was locked can be given back
 (`release`): whoever fails after this must do so, or nobody can take those messages until their locks end.
@@ -23,13 +24,17 @@ from spark_sb_mgmt.connection.channel import Outcome
 from spark_sb_mgmt.errors import MessageNotFoundError, OutcomeUnknownError, SbMgmtError, ServiceBusError
 from spark_sb_mgmt.operations import names, settle
 from spark_sb_mgmt.operations.envelope import Request
-from spark_sb_mgmt.operations.peek import peek_message
 from spark_sb_mgmt.operations.receive import receive_by_sequence_number
+from spark_sb_mgmt.spark.options.values import merge
+from spark_sb_mgmt.spark.reading.message_batches import message_batches
 from spark_sb_mgmt.spark.reading.partitioning import request_batches
 
 _LOG: Final = logging.getLogger(__name__)
 # Tokens of one request that gives locks back.
 _RELEASED_AT_ONCE: Final = 500
+# Numbers this near to each other are peeked in one page, with what lies between them; pages are of so many messages.
+_NEAR: Final = 8
+_LOOKED_AT_ONCE: Final = 250
 # How often the loss of an answer is made good by asking again.
 _MOST_UNKNOWN: Final = 5
 
@@ -89,8 +94,9 @@ class DeferredMessages:
         self._tokens: dict[str | None, bytearray] = {}
         self._answers: Iterator[tuple[Asked, Outcome[Messages]]] = iter(())
         self._stopped = False
-        # Numbers that were not taken, with their sessions.
+        # Numbers that were not taken, with their sessions, and what is known already of some of them.
         self._refused: dict[int, str | None] = {}
+        self._seen: dict[int, Status] = {}
         self.not_received: dict[int, Status] = {}
 
     def receive(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Messages]:
@@ -100,7 +106,7 @@ class DeferredMessages:
     def receive_asked(self, asked: Iterable[Asked]) -> Iterator[Messages]:
         """As `receive`, for requests that the caller has put together."""
         yield from self._all(asked, split=True)
-        status = look(self._entity, self._refused)
+        status = self._seen | look(self._entity, {number: self._refused[number] for number in self._refused.keys() - self._seen.keys()})
         locked = {number: session for number, session in sorted(self._refused.items()) if status[number] is Status.LOCKED}
         if locked and self._locks_may_be_ours and self._mode == names.PEEK_LOCK:
             yield from self._wait_for(locked)
@@ -108,11 +114,13 @@ class DeferredMessages:
         self.not_received.update(status)
 
     def _all(self, batches: Iterable[Asked], *, split: bool) -> Iterator[Messages]:
-        """What is refused as a whole is halved, down to single numbers, or with no `split` is refused as it is."""
-        self._refused = {}
+        """What is refused as a whole is looked at, then halved, down to single numbers; with no `split` it is refused as it is."""
+        self._refused, self._seen = {}, {}
         todo: Iterable[Asked] = batches
+        was_looked_at = False
         while True:
             again: list[Asked] = []
+            doubtful: list[Asked] = []
             self._answers = self._ask(todo)
             for asked, outcome in self._answers:
                 numbers, session = asked
@@ -122,20 +130,36 @@ class DeferredMessages:
                     self._refused.update((number, session) for number in numbers if number not in got)
                     yield outcome
                 elif isinstance(outcome, MessageNotFoundError):
-                    if split and len(numbers) > 1:
-                        middle = len(numbers) // 2
-                        again += [Asked(numbers[:middle], session), Asked(numbers[middle:], session)]
-                    else:
+                    if not split or len(numbers) == 1:
                         self._refused.update(dict.fromkeys(numbers, session))
+                    elif was_looked_at:
+                        again += _halves(asked)
+                    else:
+                        doubtful.append(asked)
                 elif self._is_repeatable(outcome):
                     again.append(asked)
                 elif self._on_refusal is None:
                     raise outcome
                 else:
                     self._on_refusal(numbers, outcome)
+            if doubtful:
+                again += self._standing(doubtful)
+                was_looked_at = True
             if not again:
                 return
             todo = again
+
+    def _standing(self, refused: Sequence[Asked]) -> Iterator[Asked]:
+        """What is left to ask for of requests that were refused, when those are left out that a peek shows to be no deferred messages."""
+        found = look(self._entity, {number: asked.session_id for asked in refused for number in asked.numbers})
+        for asked in refused:
+            standing = [number for number in asked.numbers if found[number] is Status.LOCKED]
+            for number in set(asked.numbers).difference(standing):
+                self._refused[number], self._seen[number] = asked.session_id, found[number]
+            if len(standing) == len(asked.numbers):
+                yield from _halves(asked)
+            elif standing:
+                yield Asked(standing, asked.session_id)
 
     def _ask(self, batches: Iterable[Asked]) -> Iterator[tuple[Asked, Outcome[Messages]]]:
         sent: dict[int, Asked] = {}
@@ -226,18 +250,22 @@ class DeferredMessages:
             give_back(entity or self._entity, [UUID(bytes=bytes(known[at : at + 16])) for at in range(0, len(known), 16)], session)
 
 
+def _halves(asked: Asked) -> list[Asked]:
+    numbers, session = asked
+    middle = len(numbers) // 2
+    return [Asked(numbers[:middle], session), Asked(numbers[middle:], session)]
+
+
 def look(entity: EntityClient, numbers: Mapping[int, str | None]) -> dict[int, Status]:
     """What a peek shows of messages, which are given with their sessions: a deferred one that stands and cannot be taken is locked."""
-    found: dict[int, Status] = {}
-    wanted = list(numbers.items())
-    for position, outcome in entity.pipeline(peek_message(number, 1, session) for number, session in wanted):
-        if isinstance(outcome, SbMgmtError):
-            raise outcome
-        number = wanted[position][0]
-        if not outcome or outcome[0].sequence_number != number:
-            found[number] = Status.MISSING
-        else:
-            found[number] = Status.LOCKED if outcome[0].state == "deferred" else Status.NOT_DEFERRED
+    found = dict.fromkeys(numbers, Status.MISSING)
+    for session in dict.fromkeys(numbers.values()):
+        near = merge((number, number + _NEAR) for number in numbers if numbers[number] == session)
+        pages = entity.peek_ranges([(start, end - _NEAR + 1) for start, end in near], _LOOKED_AT_ONCE, None, session)
+        for batch in message_batches(pages, ["sequence_number", "state"], entity.path):
+            for number, state in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                if number in found:
+                    found[number] = Status.LOCKED if state == "deferred" else Status.NOT_DEFERRED
     return found
 
 
