@@ -101,10 +101,3 @@ class Journal(Protocol):
     """Where change records go, in order."""
 
     def append(self, change: Change, /) -> None: ...
-
-
-class NoJournal:
-    """State in memory only."""
-
-    def append(self, change: Change, /) -> None:
-        return None

@@ -6,7 +6,7 @@ The one rule: nothing outside comes in but through here, so that a test owns tim
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ParamSpec, Protocol
 from uuid import UUID
 
 from spark_sb_mgmt.emulator.entities.changes import Change, Journal
@@ -15,6 +15,7 @@ from spark_sb_mgmt.emulator.entities.events import Event
 if TYPE_CHECKING:
     from spark_sb_mgmt.emulator.entities.message import IncomingMessage
 
+_P = ParamSpec("_P")
 # Milliseconds since the Unix epoch.
 Clock = Callable[[], int]
 
@@ -43,7 +44,7 @@ class Destination(Protocol):
 
 
 class Context:
-    def __init__(self, clock: Clock, new_lock_token: Callable[[], UUID], journal: Journal) -> None:
+    def __init__(self, clock: Clock, new_lock_token: Callable[[], UUID], journal: Journal | None) -> None:
         self._clock = clock
         # The time of the operation that is under way: within one, time stands still, so that what was checked still holds.
         self.time = 0
@@ -60,8 +61,15 @@ class Context:
         self.time = max(self.time, self._clock())
         return self.time
 
-    def record(self, change: Change) -> None:
-        self._journal.append(change)
+    def record(self, change: Callable[_P, Change], *given: _P.args, **named: _P.kwargs) -> None:
+        """A change of this kind. It is not even made where nobody keeps it."""
+        if self._journal is not None:
+            self._journal.append(change(*given, **named))
+
+    @property
+    def records(self) -> bool:
+        """Whether anybody keeps changes."""
+        return self._journal is not None
 
     def emit(self, event: Event) -> None:
         self._events[event] = None

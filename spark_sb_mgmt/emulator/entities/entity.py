@@ -7,8 +7,8 @@ a caller never sees a lock, a schedule or a time-to-live that has run out.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
 from spark_sb_mgmt.emulator.entities import faults
 from spark_sb_mgmt.emulator.entities.changes import MessageIdSeen, MessageRemoved, MessageStored
@@ -17,6 +17,7 @@ from spark_sb_mgmt.emulator.entities.duplicates import DuplicateHistory
 from spark_sb_mgmt.emulator.entities.index import SequenceIndex
 from spark_sb_mgmt.emulator.entities.message import IncomingMessage, MessageState, StoredMessage, with_message_id
 from spark_sb_mgmt.emulator.entities.numbers import SequenceNumbers
+from spark_sb_mgmt.emulator.entities.schedule import Schedule
 
 # Of a batch (wire-facts.md section 4).
 MAX_BATCH_MESSAGES = 4500
@@ -40,7 +41,7 @@ class Entity(ABC):
         self._numbers = numbers
         self._default_ttl = default_message_time_to_live
         self._duplicates = None if duplicate_detection_window is None else DuplicateHistory(duplicate_detection_window)
-        self._schedule: list[tuple[int, int]] = []
+        self._schedule = Schedule()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}: {len(self.messages)} messages>"
@@ -57,8 +58,8 @@ class Entity(ABC):
             raise faults.message_size_exceeded(
                 f"The message of {message.size} bytes exceeds the limit of {self.max_message_size} bytes of '{self.path}'."
             )
-        given = {key for key in (message.session_id, message.partition_key) if key is not None}
-        if self.is_partitioned and len(given) > 1:
+        session_id, partition_key = message.session_id, message.partition_key
+        if self._numbers.partitioned and session_id is not None and partition_key is not None and session_id != partition_key:
             raise faults.argument_error("On a partitioned entity partition key and session id must be the same.")
 
     def send(self, messages: Sequence[IncomingMessage]) -> None:
@@ -66,7 +67,7 @@ class Entity(ABC):
         self.check_batch(messages)
         self.catch_up()
         for message in messages:
-            self._take(message, None)
+            self._take(message)
 
     def schedule(self, messages: Sequence[IncomingMessage]) -> list[int]:
         """Take messages that must have a scheduled time; the numbers by which they can be cancelled."""
@@ -81,25 +82,36 @@ class Entity(ABC):
         if any(message.scheduled_enqueue_time is None for message in messages):
             raise faults.argument_error("A message to be scheduled needs the annotation x-opt-scheduled-enqueue-time.")
 
-    def reserve(self, messages: Iterable[IncomingMessage]) -> list[int]:
+    def reserve(self, messages: Sequence[IncomingMessage]) -> list[int]:
         """Sequence numbers for messages that come later, or never: how a transaction knows them before it is committed."""
-        return [self._numbers.issue(message) for message in messages]
+        return self._numbers.issue_all(messages)
 
     def schedule_reserved(self, messages: Sequence[IncomingMessage], numbers: Sequence[int]) -> None:
+        now = self._context.time
+        scheduled = []
         for message, number in zip(messages, numbers, strict=True):
-            self._take(message, number)
+            if message.message_id is None:
+                message = self._identified(message)
+            if self._is_duplicate(message):
+                continue
+            due = message.scheduled_enqueue_time
+            if due is not None and due > now:
+                scheduled.append(self._new(message, number, number, state=MessageState.SCHEDULED))
+            else:
+                # Scheduled for a time that is past: activated at once, and so with a new number.
+                self._arrive(message, self._numbers.issue(message), number, 0, None)
+        self._put_scheduled(scheduled)
 
     def cancel_scheduled(self, sequence_numbers: Sequence[int]) -> None:
         """Remove scheduled messages: all or none."""
         self.catch_up()
-        found = [self.messages.get(number) for number in dict.fromkeys(sequence_numbers)]
+        found = self.messages.find(dict.fromkeys(sequence_numbers))
         scheduled = [m for m in found if m is not None and m.state is MessageState.SCHEDULED]
         if len(scheduled) != len(found):
             there = {message.sequence_number for message in scheduled}
             missing = [number for number in sequence_numbers if number not in there]
             raise faults.message_not_found(f"No scheduled message {_listed(missing)} is in '{self.path}'.")
-        for message in scheduled:
-            self._remove(message)
+        self._remove_scheduled(scheduled)
 
     def accept_forwarded(self, message: IncomingMessage, enqueued_sequence_number: int, hops: int, dead_letter_source: str | None) -> None:
         """Take a message from another entity, which keeps the number that it was first given."""
@@ -151,16 +163,14 @@ class Entity(ABC):
 
     def next_due(self) -> int | None:
         """When something happens here by itself."""
-        while self._schedule and self._schedule[0][1] not in self.messages:
-            heappop(self._schedule)
-        return self._schedule[0][0] if self._schedule else None
+        return self._schedule.next_due()
 
     def run_due(self, now: int) -> None:
         """Let happen what is due at `now`."""
-        while self._schedule and self._schedule[0][0] <= now:
-            message = self.messages.get(heappop(self._schedule)[1])
-            if message is not None:
-                self._activate(message)
+        while numbers := self._schedule.take_due(now):
+            for message in self.messages.find(numbers):
+                if message is not None:
+                    self._activate(message)
 
     def catch_up(self) -> int:
         """Let happen what is due here by the clock; the time it is."""
@@ -209,23 +219,23 @@ class Entity(ABC):
         if self._duplicates.seen(message.message_id, now):
             return True
         self._duplicates.remember(message.message_id, now)
-        self._context.record(MessageIdSeen(self.path, message.message_id, now))
+        self._context.record(MessageIdSeen, self.path, message.message_id, now)
         return False
 
-    def _take(self, message: IncomingMessage, reserved: int | None) -> None:
+    def _take(self, message: IncomingMessage) -> None:
         if message.message_id is None:
-            message = with_message_id(message, self._context.new_lock_token().hex)
+            message = self._identified(message)
         if self._is_duplicate(message):
             return
-        number = self._numbers.issue(message) if reserved is None else reserved
+        number = self._numbers.issue(message)
         due = message.scheduled_enqueue_time
         if due is not None and due > self._context.time:
-            self._put(self._new(message, number, number, state=MessageState.SCHEDULED))
-        elif reserved is None:
-            self._arrive(message, number, number, 0, None)
+            self._put_scheduled([self._new(message, number, number, state=MessageState.SCHEDULED)])
         else:
-            # Scheduled for a time that is past: activated at once, and so with a new number.
-            self._arrive(message, self._numbers.issue(message), reserved, 0, None)
+            self._arrive(message, number, number, 0, None)
+
+    def _identified(self, message: IncomingMessage) -> IncomingMessage:
+        return with_message_id(message, self._context.new_lock_token().hex)
 
     def _new(
         self,
@@ -237,8 +247,9 @@ class Entity(ABC):
         dead_letter_source: str | None = None,
     ) -> StoredMessage:
         now = self._context.time
-        limits = [limit for limit in (message.ttl, self._default_ttl) if limit is not None]
-        ttl = min(limits) if limits else None
+        ttl, default = message.ttl, self._default_ttl
+        if ttl is None or (default is not None and default < ttl):
+            ttl = default
         return StoredMessage(
             sequence_number,
             enqueued_sequence_number,
@@ -259,17 +270,47 @@ class Entity(ABC):
     def _put(self, message: StoredMessage) -> None:
         """The message stands here from now on."""
         self._place(message)
-        self._context.record(MessageStored(self.path, message))
+        self._context.record(MessageStored, self.path, message)
+
+    def _put_scheduled(self, messages: Sequence[StoredMessage]) -> None:
+        """These stand here from now on."""
+        self._place_scheduled(messages)
+        if self._context.records:
+            for message in messages:
+                self._context.record(MessageStored, self.path, message)
 
     def _place(self, message: StoredMessage) -> None:
         self.messages.add(message.sequence_number, message)
-        if message.state is MessageState.SCHEDULED and message.scheduled_enqueue_time is not None:
-            heappush(self._schedule, (message.scheduled_enqueue_time, message.sequence_number))
+        if message.state is MessageState.SCHEDULED:
+            self._put_on_schedule((message,))
+
+    def _place_scheduled(self, messages: Sequence[StoredMessage]) -> None:
+        self.messages.add_all({message.sequence_number: message for message in messages})
+        self._put_on_schedule(messages)
+
+    def _put_on_schedule(self, messages: Iterable[StoredMessage]) -> None:
+        for time, numbers in _by_time(messages):
+            self._schedule.add(time, numbers)
             self._context.watch(self)
 
     def _remove(self, message: StoredMessage) -> None:
+        self._displace(message)
+        self._context.record(MessageRemoved, self.path, message.sequence_number)
+
+    def _remove_scheduled(self, messages: Sequence[StoredMessage]) -> None:
+        self.messages.pop_all([message.sequence_number for message in messages])
+        for time, numbers in _by_time(messages):
+            self._schedule.discard(time, numbers)
+        if self._context.records:
+            for message in messages:
+                self._context.record(MessageRemoved, self.path, message.sequence_number)
+
+    def _displace(self, message: StoredMessage) -> None:
+        """It does not stand here any more."""
         self.messages.pop(message.sequence_number)
-        self._context.record(MessageRemoved(self.path, message.sequence_number))
+        if message.state is MessageState.SCHEDULED:
+            for time, numbers in _by_time((message,)):
+                self._schedule.discard(time, numbers)
 
     # Recovery: the records of `changes`, applied without recording them again.
 
@@ -287,8 +328,9 @@ class Entity(ABC):
             message.changed()
 
     def restore_removal(self, sequence_number: int) -> None:
-        if sequence_number in self.messages:
-            self.messages.pop(sequence_number)
+        message = self.messages.get(sequence_number)
+        if message is not None:
+            self._displace(message)
 
     def restore_numbers(self, partition_id: int, last: int) -> None:
         self._numbers.restore(partition_id, last)
@@ -296,6 +338,14 @@ class Entity(ABC):
     def restore_message_id(self, message_id: str, time: int) -> None:
         if self._duplicates is not None:
             self._duplicates.remember(message_id, time)
+
+
+def _by_time(messages: Iterable[StoredMessage]) -> Iterator[tuple[int, list[int]]]:
+    """The numbers of scheduled messages by the time for which they are scheduled."""
+    found: defaultdict[int | None, list[int]] = defaultdict(list)
+    for message in messages:
+        found[message.scheduled_enqueue_time].append(message.sequence_number)
+    return ((time, numbers) for time, numbers in found.items() if time is not None)
 
 
 def _listed(numbers: Sequence[int]) -> str:

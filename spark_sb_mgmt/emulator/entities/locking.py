@@ -78,6 +78,7 @@ class LockingEntity(Entity):
         )
         self.settings = settings
         self.kind = kind
+        self._is_sub_queue = kind.is_sub_queue
         self.sessions = SessionTable() if settings.requires_session else None
         # Made by Queue; None for a sub-queue, which has none of its own.
         self.dead_letter: Queue | None = None
@@ -98,11 +99,11 @@ class LockingEntity(Entity):
     # Sending
 
     def check_send(self, message: IncomingMessage) -> None:
-        if self.kind.is_sub_queue:
+        if self._is_sub_queue:
             raise faults.not_allowed(f"'{self.path}' cannot be sent to; send to the entity that it belongs to.")
         super().check_send(message)
         # A queue that only forwards has no sessions of its own to assign messages to.
-        if self.requires_session and message.session_id is None:
+        if self.sessions is not None and message.session_id is None:
             raise faults.not_allowed(
                 "The SessionId was not set on a message, and it cannot be sent to the entity. "
                 "Entities that have session support enabled can only receive messages that have the SessionId set to a valid value. "
@@ -151,10 +152,19 @@ class LockingEntity(Entity):
 
     def _place(self, message: StoredMessage) -> None:
         super()._place(message)
-        if self.sessions is not None and message.session_id is not None:
-            self.sessions.get_or_create(message.session_id).messages.add(message.sequence_number, message)
+        self._place_in_session(message)
         if message.state is MessageState.ACTIVE:
             self._make_receivable(message)
+
+    def _place_scheduled(self, messages: Sequence[StoredMessage]) -> None:
+        super()._place_scheduled(messages)
+        if self.sessions is not None:
+            for message in messages:
+                self._place_in_session(message)
+
+    def _place_in_session(self, message: StoredMessage) -> None:
+        if self.sessions is not None and message.session_id is not None:
+            self.sessions.get_or_create(message.session_id).messages.add(message.sequence_number, message)
 
     def _make_receivable(self, message: StoredMessage) -> None:
         if message.expires_at is not None:
@@ -175,6 +185,13 @@ class LockingEntity(Entity):
     def _remove(self, message: StoredMessage) -> None:
         super()._remove(message)
         self._forget(message)
+
+    def _remove_scheduled(self, messages: Sequence[StoredMessage]) -> None:
+        super()._remove_scheduled(messages)
+        # Nothing has locked them, so there is nothing else to forget.
+        if self.sessions is not None:
+            for message in messages:
+                self._forget(message)
 
     def _forget(self, message: StoredMessage) -> None:
         self._former_locks.forget(message.sequence_number)
@@ -381,7 +398,7 @@ class LockingEntity(Entity):
                 self._make_receivable(message)
 
     def _record_update(self, message: StoredMessage) -> None:
-        self._context.record(MessageUpdated(self.path, message.sequence_number, int(message.state), message.delivery_count))
+        self._context.record(MessageUpdated, self.path, message.sequence_number, int(message.state), message.delivery_count)
 
     # Settling
 
@@ -445,7 +462,7 @@ class LockingEntity(Entity):
         self._enlisted.difference_update(lock_tokens)
 
     def _record_whole(self, message: StoredMessage) -> None:
-        self._context.record(MessageStored(self.path, message))
+        self._context.record(MessageStored, self.path, message)
 
     # Leaving
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from spark_sb_mgmt.emulator.entities import changes, faults
 from spark_sb_mgmt.emulator.entities.addresses import EntityAddress, parse_address
-from spark_sb_mgmt.emulator.entities.changes import Change, Journal, NoJournal
+from spark_sb_mgmt.emulator.entities.changes import Change, Journal
 from spark_sb_mgmt.emulator.entities.context import Clock, Context
 from spark_sb_mgmt.emulator.entities.entity import Entity
 from spark_sb_mgmt.emulator.entities.events import Event, Holder
@@ -38,7 +38,7 @@ class Namespace:
         new_lock_token: Callable[[], UUID],
         journal: Journal | None = None,
     ) -> None:
-        self._context = Context(clock, new_lock_token, NoJournal() if journal is None else journal)
+        self._context = Context(clock, new_lock_token, journal)
         self._context.find = self._find_destination
         # By lower-case path.
         self._entities: dict[str, AnyEntity] = {}
@@ -57,7 +57,7 @@ class Namespace:
         self._entities[key] = entity
         window = entity.settings.duplicate_detection_window
         if window is not None:
-            self._context.record(changes.MessageIdsKept(entity.path, window))
+            self._context.record(changes.MessageIdsKept, entity.path, window)
 
     def _add_queue(self, queue: Queue) -> None:
         self._add(queue)

@@ -5,6 +5,7 @@ The one rule: a number is given once, in this life or the next: each is recorded
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from zlib import crc32
 
 from spark_sb_mgmt.emulator.entities.changes import NumbersIssued
@@ -44,8 +45,17 @@ class SequenceNumbers:
         partition_id = self._partition(message) if self.partitioned else 0
         last = self._last.get(partition_id, 0) + 1
         self._last[partition_id] = last
-        self._context.record(NumbersIssued(self._entity, partition_id, last))
+        self._context.record(NumbersIssued, self._entity, partition_id, last)
         return partition_id << PARTITION_SHIFT | last
+
+    def issue_all(self, messages: Sequence[IncomingMessage]) -> list[int]:
+        """A number for each."""
+        if self.partitioned or not messages:
+            return [self.issue(message) for message in messages]
+        before = self._last.get(0, 0)
+        last = self._last[0] = before + len(messages)
+        self._context.record(NumbersIssued, self._entity, 0, last)
+        return list(range(before + 1, last + 1))
 
     def restore(self, partition_id: int, last: int) -> None:
         self._last[partition_id] = max(last, self._last.get(partition_id, 0))

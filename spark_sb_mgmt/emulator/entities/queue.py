@@ -124,7 +124,7 @@ class Queue(LockingEntity):
                 f"The session state of {len(state)} bytes exceeds the limit of {self.max_message_size} bytes."
             )
         self.restore_session_state(session_id, state, now)
-        self._context.record(SessionStateSet(self.path, session_id, state, now))
+        self._context.record(SessionStateSet, self.path, session_id, state, now)
 
     def restore_session_state(self, session_id: str, state: bytes | None, updated: int) -> None:
         session = self._session_table().get_or_create(session_id)

@@ -60,23 +60,23 @@ class Subscription(Queue):
             raise faults.entity_already_exists(f"There is a rule '{rule.name}' on '{self.path}' already.")
         self._record_rules()
         self.restore_rule(rule)
-        self._context.record(RulePut(self.path, rule))
+        self._context.record(RulePut, self.path, rule)
 
     def remove_rule(self, rule_name: str) -> None:
         if rule_name.lower() not in self._rules:
             raise faults.rule_not_found(rule_name, self.path)
         self._record_rules()
         self.restore_rule_removal(rule_name)
-        self._context.record(RuleRemoved(self.path, rule_name))
+        self._context.record(RuleRemoved, self.path, rule_name)
 
     def _record_rules(self) -> None:
         """Before the first change: all rules as they stand, so that after a restart they do not depend on the configuration."""
         if self._rules_recorded:
             return
         self._rules_recorded = True
-        self._context.record(RulesCleared(self.path))
+        self._context.record(RulesCleared, self.path)
         for rule in self._rules.values():
-            self._context.record(RulePut(self.path, rule))
+            self._context.record(RulePut, self.path, rule)
 
     def rules(self, skip: int = 0, top: int | None = None) -> list[SubscriptionRule]:
         """The rules in the order in which they were added."""

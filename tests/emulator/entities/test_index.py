@@ -31,6 +31,34 @@ def test_it_is_a_sorted_dict(steps: list[tuple[bool, int]], start: int) -> None:
         assert all((number in index) == (number in model) for number in range(61))
 
 
+@given(st.lists(st.tuples(st.booleans(), st.lists(NUMBERS, unique=True, max_size=12)), max_size=40), st.booleans())
+def test_many_at_once_are_as_one_by_one(steps: list[tuple[bool, list[int]]], ascending: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_module, "CHUNK", 3)
+        index: SequenceIndex[str] = SequenceIndex()
+        model: dict[int, str] = {}
+        for add, given_numbers in steps:
+            numbers = sorted(given_numbers) if ascending else given_numbers
+            if add:
+                new = {number: str(number) for number in numbers if number not in model}
+                index.add_all(new)
+                model.update(new)
+            else:
+                there = [number for number in numbers if number in model]
+                assert index.pop_all(there) == [model.pop(number) for number in there]
+            assert list(index.values()) == [model[key] for key in sorted(model)]
+            assert index.first() == min(model, default=None)
+            assert index.find(range(61)) == [model.get(number) for number in range(61)]
+
+
+@pytest.mark.parametrize("numbers", [[1], [1, 2], [2, 1]])
+def test_many_are_added_once(numbers: list[int]) -> None:
+    index: SequenceIndex[str] = SequenceIndex()
+    index.add(1, "a")
+    with pytest.raises(ValueError, match="there already"):
+        index.add_all(dict.fromkeys(numbers, "b"))
+
+
 def test_a_number_is_added_once() -> None:
     index: SequenceIndex[str] = SequenceIndex()
     index.add(1, "a")

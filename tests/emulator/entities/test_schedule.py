@@ -1,0 +1,29 @@
+"""When scheduled messages are due, against a plain set of times and numbers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_sb_mgmt.emulator.entities.schedule import Schedule
+
+TIMES, NUMBERS = st.integers(0, 5), st.lists(st.integers(0, 20), max_size=5)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "discard", "take"]), TIMES, NUMBERS), max_size=50))
+def test_it_is_a_set_of_times_and_numbers(steps: list[tuple[str, int, list[int]]]) -> None:
+    schedule = Schedule()
+    model: set[tuple[int, int]] = set()
+    for step, time, numbers in steps:
+        if step == "add" and numbers:
+            schedule.add(time, numbers)
+            model |= {(time, number) for number in numbers}
+        elif step == "discard":
+            schedule.discard(time, numbers)
+            model -= {(time, number) for number in numbers}
+        elif step == "take":
+            first = min(model, default=(time + 1, 0))[0]
+            expected = sorted(entry for entry in model if entry[0] == first <= time)
+            assert schedule.take_due(time) == [number for _, number in expected]
+            model -= set(expected)
+        assert schedule.next_due() == min((due for due, _ in model), default=None)
