@@ -69,8 +69,8 @@ fresh: $(INSTALLED) $(PEERS_INSTALLED) ## Clone what is committed to a new folde
 bench: $(INSTALLED) ## Run the benchmarks: a table and one JSON line per figure
 	@$(BIN)/python -m tests.bench
 
-fuzz: $(FUZZ_INSTALLED) ## Fuzz the decoders for ten minutes (not part of test)
-	for target in value message batch responses columns; do \
+fuzz: $(FUZZ_INSTALLED) ## Fuzz the decoders for twelve minutes (not part of test)
+	for target in value message batch sender responses columns; do \
 		$(FUZZ)/bin/python -m tests.fuzz.fuzz_decode $$target -max_total_time=120 -timeout=10 -rss_limit_mb=4096 || exit 1; \
 	done
 
@@ -94,7 +94,7 @@ python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
 		{ echo "sbmgmt set-up: Python 3.10 or newer is needed ($(PYTHON) is not): install it or say make PYTHON=/path/to/python3" >&2; exit 1; }
 
-$(INSTALLED): pyproject.toml spark_sb_mgmt/amqp/_native.c | python
+$(INSTALLED): pyproject.toml $(wildcard spark_sb_mgmt/amqp/_native*.[ch]) | python
 	@$(PYTHON) scripts/prerequisites.py build
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip

@@ -1,7 +1,8 @@
 """Coverage-guided fuzzing of the decoders with atheris: `python -m tests.fuzz.fuzz_decode TARGET [libFuzzer options] [corpus]`.
 
-Targets: `value`, `message`, `batch`, `responses` (a management response into Arrow columns) and `columns` (one message among many:
-the compiled, the numpy and the scalar way must agree); the last two need pyarrow and numpy beside atheris.
+Targets: `value`, `message`, `batch`, `sender` (what the emulator reads of a sender's message and of a request: the compiled and the scalar
+way must agree), `responses` (a management response into Arrow columns) and `columns` (one message among many: the compiled, the numpy and
+the scalar way must agree); the last two need pyarrow and numpy beside atheris.
 
 A decoder returns, or raises DecodeError with an offset inside the buffer; what it returns can be written and read again; time and
 memory are libFuzzer's limits (-timeout, -rss_limit_mb). Anything else is a finding: libFuzzer leaves its bytes in a file crash-*, and
@@ -60,6 +61,34 @@ def batch(wire: bytes) -> None:
         message(encoded)
 
 
+def sender() -> Callable[[bytes], None]:
+    with atheris.instrument_imports(include=["spark_sb_mgmt"]):
+        from spark_sb_mgmt.amqp.native import native_sender
+        from spark_sb_mgmt.emulator.entities.message import read_by_values, read_message
+        from spark_sb_mgmt.emulator.management.bodies import Body
+        from spark_sb_mgmt.emulator.management.envelope import read_request
+        from spark_sb_mgmt.emulator.management.scheduling import read_scheduled
+    if native_sender() is None:
+        sys.exit("the compiled reader is not built for this Python: there is nothing to compare")
+
+    def outcome(act: Callable[[], Any]) -> str:
+        try:
+            return repr(act())
+        except Exception as problem:
+            return f"{type(problem).__name__} {problem}"
+
+    def compare(wire: bytes) -> None:
+        os.environ["SBMGMT_NATIVE"] = "1"
+        assert outcome(lambda: read_message(wire)) == outcome(lambda: read_by_values(wire))
+        found = []
+        for way in ("1", "0"):
+            os.environ["SBMGMT_NATIVE"] = way
+            found.append(outcome(lambda: read_scheduled(Body(read_request(wire).body, "the body"))))
+        assert found[0] == found[1]
+
+    return compare
+
+
 def responses() -> Callable[[bytes], None]:
     # Imported only for this target, because of what it needs.
     with atheris.instrument_imports(include=["spark_sb_mgmt"]):
@@ -99,6 +128,7 @@ TARGETS: dict[str, Callable[[], Callable[[bytes], Any]]] = {
     "value": lambda: value,
     "message": lambda: message,
     "batch": lambda: batch,
+    "sender": sender,
     "responses": responses,
     "columns": columns,
 }
@@ -131,6 +161,9 @@ def seeds(target: str) -> list[bytes]:
     ]
     if target in ("message", "columns"):
         return messages
+    if target == "sender":
+        entries = tuple(Map([("message-id", "m"), ("message", wire)]) for wire in messages[:2])
+        return [*messages, encode_message(Message(body=AmqpValue(Map([("messages", entries)]))))]
     if target == "batch":
         return [encode_batch(messages[:2])]
     listed = tuple(Map([("message", wire), ("lock-token", UUID(int=3))]) for wire in messages)

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
+NATIVE = ROOT / "spark_sb_mgmt" / "amqp"
 # Beside the package, so that it shows if something finds its way into the wheel that does not belong there.
 NOT_PACKAGED = ("conf", "notebooks", "scripts", "tests/setup")
 
@@ -29,7 +30,7 @@ import json, sys
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import SparkSession
 import spark_sb_mgmt
-from spark_sb_mgmt.amqp.native import native_module
+from spark_sb_mgmt.amqp.native import native_module, native_sender
 from spark_sb_mgmt.client import ManagementClient
 from spark_sb_mgmt.emulator import Emulator
 
@@ -43,7 +44,8 @@ with Emulator.start({"UserConfig": {"Namespaces": [{"Name": "smoke", "Queues": [
     frame = spark.read.format("sbmgmt").option("connectionString", emulator.connection_string).option("queue", "orders").load()
     rows = [bytes(row.body).decode() for row in frame.orderBy("sequence_number").collect()]
     spark.stop()
-print(json.dumps({"from": spark_sb_mgmt.__file__, "compiled": native_module() is not None, "numbers": numbers, "rows": rows}))
+compiled = None not in (native_module(), native_sender())
+print(json.dumps({"from": spark_sb_mgmt.__file__, "compiled": compiled, "numbers": numbers, "rows": rows}))
 """
 
 
@@ -97,7 +99,7 @@ def test_wheel_holds_the_packages_their_licence_and_nothing_else(wheel: Path) ->
     }
     compiled = {name for name in packaged if name.endswith(".so")}
     assert packaged - compiled == in_checkout
-    assert [name.split(".")[0] for name in compiled] == ["spark_sb_mgmt/amqp/_native"]
+    assert {name.split(".")[0] for name in compiled} == {f"spark_sb_mgmt/amqp/{path.stem}" for path in NATIVE.glob("_native*.c")}
 
 
 def test_wheel_says_what_it_is(wheel: Path) -> None:

@@ -26,6 +26,7 @@ from spark_sb_mgmt.emulator.entities.message import (
     StoredMessage,
     encode_peeked,
     read_message,
+    read_messages,
 )
 from spark_sb_mgmt.emulator.entities.namespace import AnyEntity, Namespace
 from spark_sb_mgmt.emulator.entities.queue import ALL_SESSIONS, Counts, Queue, QueueKind, SessionLock
@@ -72,4 +73,5 @@ __all__ = [
     "encode_peeked",
     "parse_address",
     "read_message",
+    "read_messages",
 ]

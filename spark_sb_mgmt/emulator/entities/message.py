@@ -9,10 +9,10 @@ properties, and a message that came without a message-id is given one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
 from struct import Struct
+from typing import NamedTuple
 from uuid import UUID
 
 from spark_sb_mgmt.amqp import constructors as c
@@ -32,6 +32,7 @@ from spark_sb_mgmt.amqp.message import (
     decode_message,
     encode_message,
 )
+from spark_sb_mgmt.amqp.native import native_sender
 from spark_sb_mgmt.amqp.types import Map, Symbol, Timestamp, UByte, UInt, Value, type_name
 from spark_sb_mgmt.emulator.entities.events import Holder
 from spark_sb_mgmt.emulator.entities.faults import argument_error, argument_out_of_range, decode_error
@@ -68,9 +69,8 @@ _BROKER_SET = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class IncomingMessage:
-    """One message as a sender gave it, read once. Make it with `read_message`."""
+class IncomingMessage(NamedTuple):
+    """One message as a sender gave it, read once. Make it with `read_message`. The order of the fields is `_native_sender.c`'s too."""
 
     message_id: str | None
     session_id: str | None
@@ -92,8 +92,24 @@ _DURABLE_HEADER: tuple[Value, Value, Value] = (True, None, None)
 _PROPERTIES_HEAD = bytes((c.DESCRIBED, c.SMALL_ULONG, PROPERTIES))
 
 
-def read_message(buffer: bytes) -> IncomingMessage:
+def read_message(encoded: bytes) -> IncomingMessage:
     """The encoded message of a sender; bytes that are no message are a fault, not a crash."""
+    return read_messages((encoded,))[0]
+
+
+def read_messages(encoded: Iterable[bytes]) -> list[IncomingMessage]:
+    """Several; the first that is none is the fault."""
+    native = native_sender()
+    if native is None:
+        return [read_by_values(each) for each in encoded]
+    return [
+        read_by_values(each) if fields is None else IncomingMessage._make(fields)
+        for each, fields in ((each, native.message(each)) for each in encoded)
+    ]
+
+
+def read_by_values(buffer: bytes) -> IncomingMessage:
+    """As `read_message`, whatever the message is; the compiled reader knows those of the usual shapes."""
     try:
         message = decode_message(buffer)
         spans = _section_spans(buffer)
@@ -139,7 +155,7 @@ def with_message_id(message: IncomingMessage, message_id: str) -> IncomingMessag
         fields, after = decode_value(bare, 3)
     section = encode_described(PROPERTIES, encode_list([encode_value(field) for field in (message_id, *fields[1:])]))
     bare = section + bare[after:]
-    return replace(message, message_id=message_id, bare=bare, size=message.size + len(bare) - len(message.bare))
+    return message._replace(message_id=message_id, bare=bare, size=message.size + len(bare) - len(message.bare))
 
 
 def _check_header(header: Header) -> None:

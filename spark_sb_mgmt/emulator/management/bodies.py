@@ -7,26 +7,34 @@ because some clients send every key they know. Text is UTF-8 or refused, because
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
 from spark_sb_mgmt.amqp.types import Array, Map, Symbol, Value, type_name
 from spark_sb_mgmt.emulator.entities import faults
 from spark_sb_mgmt.emulator.entities.message import MAX_ID_LENGTH
-from spark_sb_mgmt.emulator.management.envelope import is_utf8
+from spark_sb_mgmt.emulator.management.envelope import EncodedMap, is_utf8
 from spark_sb_mgmt.operations import names
 
 
 class Body:
     """A map of a request: its body, or one within that. `place` says which, in errors."""
 
-    __slots__ = ("_pairs", "place")
-
-    def __init__(self, pairs: Value, place: str) -> None:
-        if not isinstance(pairs, Map):
-            raise faults.argument_error(f"{_capital(place)} must be an AMQP map, not a {type_name(pairs)}.")
-        self._pairs = pairs
+    def __init__(self, given: Value | EncodedMap, place: str) -> None:
+        if not isinstance(given, (Map, EncodedMap)):
+            raise faults.argument_error(f"{_capital(place)} must be an AMQP map, not a {type_name(given)}.")
+        self._given = given
         self.place = place
+
+    @property
+    def encoded(self) -> EncodedMap | None:
+        """The map as it came, if it was not decoded to know that it is one."""
+        return self._given if isinstance(self._given, EncodedMap) else None
+
+    @cached_property
+    def _pairs(self) -> Map:
+        return self._given.decode() if isinstance(self._given, EncodedMap) else self._given
 
     def __contains__(self, key: str) -> bool:
         return key in self._pairs

@@ -7,21 +7,24 @@ whose message-id no answer may carry, raise; whatever else is wrong with the env
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Final
 
 from spark_sb_mgmt.amqp import constructors as c
+from spark_sb_mgmt.amqp.decode import decode_value
 from spark_sb_mgmt.amqp.encode import encode_described, encode_map, encode_value
 from spark_sb_mgmt.amqp.message import (
     AMQP_VALUE,
     APPLICATION_PROPERTIES,
     PROPERTIES,
     AmqpValue,
+    Message,
     Properties,
     decode_message,
     encode_fields,
 )
+from spark_sb_mgmt.amqp.native import native_sender
 from spark_sb_mgmt.amqp.types import Int, Map, Symbol, Value, type_name
 from spark_sb_mgmt.emulator.entities.faults import ServiceBusFault, decode_error
 from spark_sb_mgmt.errors import DecodeError
@@ -37,6 +40,18 @@ _ID_TYPES: Final = ("null", "string", "uuid", "ulong", "binary")
 
 
 @dataclass(frozen=True)
+class EncodedMap:
+    """A map that ends a request and is known to decode, and has not been yet."""
+
+    request: bytes
+    offset: int
+
+    def decode(self) -> Map:
+        value: Map = decode_value(self.request, self.offset)[0]
+        return value
+
+
+@dataclass(frozen=True)
 class ManagementRequest:
     """A request, its body not looked into. `operation` is the wire name, empty where there is none; `problem` is what is wrong with the
     envelope, None where nothing is."""
@@ -47,7 +62,7 @@ class ManagementRequest:
     server_timeout_ms: int
     associated_link_name: str | None
     tracking_id: str | None
-    body: Value
+    body: Value | EncodedMap
     problem: str | None = None
 
 
@@ -55,7 +70,7 @@ def read_request(raw: bytes | bytearray | memoryview) -> ManagementRequest:
     """The request in these bytes; a fault if no answer could say whose it is."""
     try:
         # The decoder slices what it is given, and a uuid wants bytes.
-        message = decode_message(raw if isinstance(raw, bytes) else bytes(raw), sections=_SECTIONS)
+        message = _decode(raw if isinstance(raw, bytes) else bytes(raw))
     except DecodeError as error:
         raise decode_error(f"The request is not valid AMQP: {error}.") from error
     properties = message.properties or Properties()
@@ -76,6 +91,15 @@ def read_request(raw: bytes | bytearray | memoryview) -> ManagementRequest:
         message.body.value if isinstance(message.body, AmqpValue) else None,
         problems[0] if problems else None,
     )
+
+
+def _decode(raw: bytes) -> Message:
+    """The message, its body left as it is if that is a map without fault, as the bodies of nearly all requests are."""
+    native = native_sender()
+    at = -1 if native is None else native.body_map(raw)
+    if at < 0:
+        return decode_message(raw, sections=_SECTIONS)
+    return replace(decode_message(raw, end=at - len(_BODY_START), sections=_SECTIONS), body=AmqpValue(EncodedMap(raw, at)))
 
 
 def _text(given: Map, key: str, problems: list[str], *, required: bool = False) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from spark_sb_mgmt.amqp.encode import encode_value
+from spark_sb_mgmt.amqp.native import native_sender
 from spark_sb_mgmt.amqp.types import Array, Value
 from spark_sb_mgmt.emulator.entities import IncomingMessage, ServiceBusFault, read_message
 from spark_sb_mgmt.emulator.management.bodies import Body
@@ -21,10 +22,36 @@ _IDS = (names.SESSION_ID, names.PARTITION_KEY, names.VIA_PARTITION_KEY)
 
 def schedule_message(call: Call) -> Answer:
     destination = call.destination
-    entries = call.body.required(names.MESSAGES, "list")
-    messages = [_read(entry, f"`{names.MESSAGES}`[{index}] of {call.body.place}") for index, entry in enumerate(entries)]
+    messages = read_scheduled(call.body)
     numbers = destination.schedule(messages) if call.work is None else call.work.schedule(destination, messages)
     return Answer((_SEQUENCE_NUMBERS, encode_value(Array("long", numbers))))
+
+
+def read_scheduled(body: Body) -> list[IncomingMessage]:
+    """The messages of a request."""
+    messages = _read_encoded(body)
+    if messages is not None:
+        return messages
+    entries = body.required(names.MESSAGES, "list")
+    return [_read(entry, _place(body, index)) for index, entry in enumerate(entries)]
+
+
+def _place(body: Body, index: int) -> str:
+    return f"`{names.MESSAGES}`[{index}] of {body.place}"
+
+
+def _read_encoded(body: Body) -> list[IncomingMessage] | None:
+    """The messages of a body as the usual clients write it, found without decoding it; None for any other."""
+    native = native_sender()
+    if native is None or body.encoded is None:
+        return None
+    found = native.scheduled(body.encoded.request, body.encoded.offset)
+    if found is None:
+        return None
+    return [
+        IncomingMessage._make(fields) if type(fields) is tuple else _read_message(fields, _place(body, index))
+        for index, fields in enumerate(found)
+    ]
 
 
 def _read(entry: Value, place: str) -> IncomingMessage:
@@ -34,7 +61,10 @@ def _read(entry: Value, place: str) -> IncomingMessage:
         fields.optional_identifier(names.MESSAGE_ID)
     for key in _IDS:
         fields.optional_identifier(key)
-    encoded: bytes = fields.required(names.MESSAGE, "binary")
+    return _read_message(fields.required(names.MESSAGE, "binary"), place)
+
+
+def _read_message(encoded: bytes, place: str) -> IncomingMessage:
     try:
         return read_message(encoded)
     except ServiceBusFault as fault:

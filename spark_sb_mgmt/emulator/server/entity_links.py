@@ -29,7 +29,7 @@ from spark_sb_mgmt.emulator.entities import (
     SessionLock,
     StoredMessage,
     UnitOfWork,
-    read_message,
+    read_messages,
 )
 from spark_sb_mgmt.emulator.entities.disposition import DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_REASON
 from spark_sb_mgmt.emulator.entities.faults import argument_error, decode_error
@@ -79,7 +79,7 @@ class SenderLink(IncomingLink):
 
     def _send(self, delivery: Delivery, raw: bytes, message_format: int) -> Callback:
         try:
-            messages = read_messages(raw, message_format)
+            messages = read_transfer(raw, message_format)
             work = self.work(delivery)
             if work is None:
                 self._entity.send(messages)
@@ -91,13 +91,13 @@ class SenderLink(IncomingLink):
         return lambda: self.accept(delivery)
 
 
-def read_messages(raw: bytes, message_format: int) -> list[IncomingMessage]:
+def read_transfer(raw: bytes, message_format: int) -> list[IncomingMessage]:
     if message_format == 0:
-        return [read_message(raw)]
+        return read_messages((raw,))
     if message_format != BATCH_MESSAGE_FORMAT:
         raise decode_error(f"The message format {message_format:#x} is not known.")
     try:
-        return [read_message(message) for message in decode_batch(raw)]
+        return read_messages(decode_batch(raw))
     except DecodeError as error:
         raise decode_error(f"The batch is not valid AMQP: {error}.") from error
 
