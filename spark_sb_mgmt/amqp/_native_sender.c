@@ -122,15 +122,11 @@ static int64_t annotations(Said *said, const uint8_t *b, int64_t at, int64_t end
         Cell cell, value;
         const Cell *key = &cell;
         if (!head(b, start, stop, &cell) || !is_text(cell.code) || !head(b, cell.end, stop, &value)) return -1;
+        /* A key that comes again counts where it comes last. */
         if (IS("x-opt-scheduled-enqueue-time")) {
-            /* Twice, and it would be for the scalar decoder to say which counts. */
-            if (said->scheduled_enqueue_time.code != -1) return -1;
             said->scheduled_enqueue_time = value;
         } else if (!is_broker_set(b, key)) {
-            if (IS("x-opt-partition-key")) {
-                if (said->partition_key.code != -1) return -1;
-                said->partition_key = value;
-            }
+            if (IS("x-opt-partition-key")) said->partition_key = value;
             if (!is_canonical(b, key) || !is_canonical(b, &value)) return -1;
             if (!said->pieces || said->kept_end[said->pieces - 1] != start) said->kept_start[said->pieces++] = start;
             said->kept_end[said->pieces - 1] = value.end;
@@ -295,30 +291,23 @@ static PyObject *body_map(PyObject *self, PyObject *given) {
 static int entry_message(const uint8_t *b, int64_t at, int64_t end, Cell *found, int64_t *next) {
     int64_t count, start, stop;
     if (!is_map(b, at, end) || !frame(b, at, end, 0xC1, &count, &start, &stop) || count % 2) return 0;
-    unsigned seen = 0;
+    found->code = -1;
     for (; count; count -= 2) {
         Cell cell, value;
         const Cell *key = &cell;
         if (!head(b, start, stop, &cell) || !is_string(&cell) || !head(b, cell.end, stop, &value)) return 0;
         start = value.end;
-        unsigned bit;
-        int right;
         if (IS("message")) {
-            bit = 1;
-            right = value.code == 0xA0 || value.code == 0xB0;
+            if (value.code != 0xA0 && value.code != 0xB0) return 0;
             *found = value;
-        } else if (IS("message-id")) {
-            bit = 2;
-            right = is_absent(&value) || value.code == 0x98 || is_identifier(b, &value);
+        } else if (IS("message-id") || IS("session-id") || IS("partition-key") || IS("via-partition-key")) {
+            if (!is_absent(&value) && !is_identifier(b, &value) && !(value.code == 0x98 && IS("message-id"))) return 0;
         } else {
-            bit = IS("session-id") ? 4 : IS("partition-key") ? 8 : IS("via-partition-key") ? 16 : 0;
-            right = bit && (is_absent(&value) || is_identifier(b, &value));
+            return 0;
         }
-        if (!right || seen & bit) return 0;
-        seen |= bit;
     }
     *next = stop;
-    return start == stop && seen & 1;
+    return start == stop && found->code != -1;
 }
 
 /* The messages of a schedule-message request whose body's map starts at `at`: each the fields of an IncomingMessage, or its bytes where
