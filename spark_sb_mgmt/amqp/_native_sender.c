@@ -227,14 +227,17 @@ static PyObject *kept_annotations(const Said *said, const uint8_t *b) {
     return kept;
 }
 
+/* Of an IncomingMessage of emulator/entities/message.py. */
+#define FIELDS 11
+
 /* durable, priority and first-acquirer of nearly all messages, which share them so. */
 static PyObject *plain_header, *durable_header;
 
-/* The fields of an IncomingMessage; None where the message is for the scalar decoder. */
-static PyObject *read_one(const uint8_t *b, int64_t start, int64_t end) {
+/* A message as a named tuple of its fields, in their order there; None where it is for the scalar decoder. */
+static PyObject *read_one(PyTypeObject *kind, const uint8_t *b, int64_t start, int64_t end) {
     Said said;
     if (!find(&said, b, start, end) || !is_plain(&said, b)) Py_RETURN_NONE;
-    PyObject *fields[11] = {
+    PyObject *fields[FIELDS] = {
         text_or_none(b, &said.message_id),
         text_or_none(b, &said.group_id),
         text_or_none(b, &said.partition_key),
@@ -248,21 +251,30 @@ static PyObject *read_one(const uint8_t *b, int64_t start, int64_t end) {
         PyBytes_FromStringAndSize((const char *)b + said.bare_start, end - said.bare_start),
         PyLong_FromLongLong(end - start),
     };
-    PyObject *result = PyTuple_New(11);
-    for (int i = 0; i < 11; i++) {
-        if (!fields[i]) Py_CLEAR(result);
+    int complete = 1;
+    for (int i = 0; i < FIELDS; i++) complete = complete && fields[i];
+    /* As tuple.__new__ of a subclass makes it. */
+    PyObject *result = complete ? kind->tp_alloc(kind, FIELDS) : NULL;
+    for (int i = 0; i < FIELDS; i++) {
         if (result) PyTuple_SET_ITEM(result, i, fields[i]);
+        else Py_XDECREF(fields[i]);
     }
-    if (!result)
-        for (int i = 0; i < 11; i++) Py_XDECREF(fields[i]);
     return result;
 }
 
-static PyObject *message(PyObject *self, PyObject *given) {
+static int is_named_tuple(PyObject *kind) {
+    if (PyType_Check(kind) && PyType_IsSubtype((PyTypeObject *)kind, &PyTuple_Type) &&
+        ((PyTypeObject *)kind)->tp_basicsize == PyTuple_Type.tp_basicsize) return 1;
+    PyErr_SetString(PyExc_TypeError, "messages are made as a NamedTuple");
+    return 0;
+}
+
+static PyObject *message(PyObject *self, PyObject *args) {
     (void)self;
+    PyObject *kind;
     Py_buffer buffer;
-    if (PyObject_GetBuffer(given, &buffer, PyBUF_SIMPLE) < 0) return NULL;
-    PyObject *result = read_one(buffer.buf, 0, buffer.len);
+    if (!PyArg_ParseTuple(args, "Oy*", &kind, &buffer)) return NULL;
+    PyObject *result = is_named_tuple(kind) ? read_one((PyTypeObject *)kind, buffer.buf, 0, buffer.len) : NULL;
     PyBuffer_Release(&buffer);
     return result;
 }
@@ -310,19 +322,20 @@ static int entry_message(const uint8_t *b, int64_t at, int64_t end, Cell *found,
     return start == stop && found->code != -1;
 }
 
-/* The messages of a schedule-message request whose body's map starts at `at`: each the fields of an IncomingMessage, or its bytes where
-   it is for the scalar decoder. None where the request itself is for it. */
+/* The messages of a schedule-message request whose body's map starts at `at`: each as a named tuple, or its bytes where it is for the
+   scalar decoder. None where the request itself is for it. */
 static PyObject *scheduled(PyObject *self, PyObject *args) {
     (void)self;
+    PyObject *kind;
     Py_buffer buffer;
     Py_ssize_t at;
-    if (!PyArg_ParseTuple(args, "y*n", &buffer, &at)) return NULL;
+    if (!PyArg_ParseTuple(args, "Oy*n", &kind, &buffer, &at)) return NULL;
     const uint8_t *b = buffer.buf;
     int64_t end = buffer.len, count = 0, start = 0, stop = 0;
     Cell cell;
     const Cell *key = &cell;
     PyObject *result = NULL;
-    int known = at >= 0 && frame(b, at, end, 0xC1, &count, &start, &stop) && count == 2 && head(b, start, stop, &cell) &&
+    int known = is_named_tuple(kind) && at >= 0 && frame(b, at, end, 0xC1, &count, &start, &stop) && count == 2 && head(b, start, stop, &cell) &&
                 is_string(&cell) && IS("messages") && is_list(b, cell.end, stop);
     end = stop;
     known = known && compound(b, cell.end, end, 0xC0, &count, &start, &stop) && stop == end && count <= stop - start;
@@ -331,7 +344,7 @@ static PyObject *scheduled(PyObject *self, PyObject *args) {
         int64_t next;
         known = entry_message(b, start, stop, &cell, &next);
         if (!known) break;
-        PyObject *one = read_one(b, cell.start, cell.end);
+        PyObject *one = read_one((PyTypeObject *)kind, b, cell.start, cell.end);
         if (one == Py_None) {
             Py_DECREF(one);
             one = PyBytes_FromStringAndSize((const char *)b + cell.start, cell.end - cell.start);
@@ -348,11 +361,11 @@ static PyObject *scheduled(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"message", message, METH_O, "message(encoded): the fields of an IncomingMessage; or None."},
+    {"message", message, METH_VARARGS, "message(kind, encoded): a sender's message as a NamedTuple of this kind; or None."},
     {"body_map", body_map, METH_O, "body_map(request): where the map starts that is the body of a request, all of which decodes; or -1."},
     {"scheduled", scheduled, METH_VARARGS,
-     "scheduled(request, at): the messages of a schedule-message request whose body is the map at `at`, each the fields of an\n"
-     "IncomingMessage or its bytes; or None."},
+     "scheduled(kind, request, at): the messages of a schedule-message request whose body is the map at `at`, each as a NamedTuple of\n"
+     "this kind or its bytes; or None."},
     {NULL, NULL, 0, NULL},
 };
 

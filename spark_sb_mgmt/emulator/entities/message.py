@@ -102,10 +102,7 @@ def read_messages(encoded: Iterable[bytes]) -> list[IncomingMessage]:
     native = native_sender()
     if native is None:
         return [read_by_values(each) for each in encoded]
-    return [
-        read_by_values(each) if fields is None else IncomingMessage._make(fields)
-        for each, fields in ((each, native.message(each)) for each in encoded)
-    ]
+    return [native.message(IncomingMessage, each) or read_by_values(each) for each in encoded]
 
 
 def read_by_values(buffer: bytes) -> IncomingMessage:

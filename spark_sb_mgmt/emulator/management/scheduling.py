@@ -45,13 +45,10 @@ def _read_encoded(body: Body) -> list[IncomingMessage] | None:
     native = native_sender()
     if native is None or body.encoded is None:
         return None
-    found = native.scheduled(body.encoded.request, body.encoded.offset)
+    found = native.scheduled(IncomingMessage, body.encoded.request, body.encoded.offset)
     if found is None:
         return None
-    return [
-        IncomingMessage._make(fields) if type(fields) is tuple else _read_message(fields, _place(body, index))
-        for index, fields in enumerate(found)
-    ]
+    return [_read_message(each, _place(body, index)) if isinstance(each, bytes) else each for index, each in enumerate(found)]
 
 
 def _read(entry: Value, place: str) -> IncomingMessage:

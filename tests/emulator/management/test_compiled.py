@@ -20,7 +20,7 @@ from spark_sb_mgmt.amqp.encode import encode_value
 from spark_sb_mgmt.amqp.message import AmqpValue, Data, Header, Message, Properties, encode_message
 from spark_sb_mgmt.amqp.native import native_sender
 from spark_sb_mgmt.amqp.types import Int, Long, Map, Symbol, Timestamp, UInt
-from spark_sb_mgmt.emulator.entities import read_message
+from spark_sb_mgmt.emulator.entities import IncomingMessage, read_message
 from spark_sb_mgmt.emulator.entities.message import read_by_values
 from spark_sb_mgmt.emulator.management import ManagementRequest, read_request
 from spark_sb_mgmt.emulator.management.envelope import EncodedMap
@@ -151,7 +151,7 @@ def test_messages_of_senders_do_not_need_the_scalar_decoder() -> None:
             )
         ),
     ):
-        assert compiled().message(wire) == tuple(read_by_values(wire))
+        assert compiled().message(IncomingMessage, wire) == read_by_values(wire)
 
 
 def test_a_message_without_header_shares_the_one_that_says_nothing() -> None:
@@ -240,7 +240,7 @@ def test_requests_of_our_client_are_not_decoded() -> None:
     ]
     raw = encode_request(schedule_message(given_messages), "id", "reply-to", 1000)
     at = compiled().body_map(raw)
-    assert [type(each) for each in compiled().scheduled(raw, at)] == [tuple] * 3
+    assert [type(each) for each in compiled().scheduled(IncomingMessage, raw, at)] == [IncomingMessage] * 3
     raw = encode_request(cancel_scheduled_message([1, 2**40]), "id", "reply-to", 1000)
     assert isinstance(read_request(raw).body, EncodedMap)
 
@@ -249,7 +249,7 @@ def test_a_message_for_the_scalar_decoder_does_not_take_the_others_along() -> No
     wires = [encode_message(Message(body=Data((b"x",)))), encode_message(Message(body=Data((b"x", b"y"))))]
     body = Map([("messages", tuple(Map([("message", wire)]) for wire in wires))])
     raw = encode_message(Message(body=AmqpValue(body)))
-    assert [type(each) for each in compiled().scheduled(raw, compiled().body_map(raw))] == [tuple, bytes]
+    assert [type(each) for each in compiled().scheduled(IncomingMessage, raw, compiled().body_map(raw))] == [IncomingMessage, bytes]
 
 
 def test_values_nested_too_deep_for_compiled_code_are_decoded() -> None:
@@ -257,10 +257,18 @@ def test_values_nested_too_deep_for_compiled_code_are_decoded() -> None:
     for _ in range(40):
         value = Map([("a", value)])
     wire = encode_message(Message(body=AmqpValue(value)))
-    assert compiled().message(wire) is None
+    assert compiled().message(IncomingMessage, wire) is None
     assert read_message(wire).bare == wire
     assert compiled().body_map(wire) == -1
     assert encode_value(read_request(wire).body) == encode_value(value)
+
+
+@pytest.mark.parametrize("kind", [int, UUID, "tuple"])
+def test_messages_are_made_as_nothing_but_tuples(kind: Any) -> None:
+    raw = encode_request(schedule_message([ScheduledMessage(b"x", LATER, "1")]), "id", "reply-to", 1000)
+    for make in (lambda: compiled().message(kind, b""), lambda: compiled().scheduled(kind, raw, compiled().body_map(raw))):
+        with pytest.raises(TypeError, match="NamedTuple"):
+            make()
 
 
 def test_it_can_be_turned_off() -> None:
