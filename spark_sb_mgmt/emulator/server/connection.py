@@ -9,7 +9,14 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from proton import Collector, Connection, Endpoint, Event, Transport
+from cproton import (  # type: ignore[import-untyped]
+    isnull,
+    pn_collector_peek,
+    pn_collector_pop,
+    pn_event_delivery,
+    pn_event_type,
+)
+from proton import Collector, Connection, Delivery, Endpoint, Event, Transport
 from proton import Link as ProtonLink
 
 from spark_sb_mgmt.emulator.entities import ServiceBusFault, UnitOfWork
@@ -31,6 +38,7 @@ _OUTPUT_CHUNK: Final = 256 * 1024
 HIGH_WATER: Final = 1024 * 1024
 # A client has so long to say who it is.
 SASL_PATIENCE_S: Final = 60.0
+_DELIVERY: Final = Event.DELIVERY.number
 _log = logging.getLogger(__name__)
 
 
@@ -64,16 +72,15 @@ class AmqpConnection:
         self._message_format = 0
         # A link has more to send than the peer has read.
         self._wants_room = False
-        self._handlers: dict[Any, Callable[[Any], None]] = {
-            Event.CONNECTION_REMOTE_OPEN: self._on_connection_open,
-            Event.CONNECTION_REMOTE_CLOSE: self._on_connection_close,
-            Event.SESSION_REMOTE_OPEN: lambda event: event.session.open(),
-            Event.SESSION_REMOTE_CLOSE: self._on_session_close,
-            Event.LINK_REMOTE_OPEN: self._on_link_open,
-            Event.LINK_REMOTE_CLOSE: lambda event: self._on_link_close(event.link, closed=True),
-            Event.LINK_REMOTE_DETACH: lambda event: self._on_link_close(event.link, closed=False),
-            Event.LINK_FLOW: self._on_flow,
-            Event.DELIVERY: self._on_delivery,
+        self._handlers: dict[int, Callable[[Any], None]] = {
+            Event.CONNECTION_REMOTE_OPEN.number: self._on_connection_open,
+            Event.CONNECTION_REMOTE_CLOSE.number: self._on_connection_close,
+            Event.SESSION_REMOTE_OPEN.number: lambda event: event.session.open(),
+            Event.SESSION_REMOTE_CLOSE.number: self._on_session_close,
+            Event.LINK_REMOTE_OPEN.number: self._on_link_open,
+            Event.LINK_REMOTE_CLOSE.number: lambda event: self._on_link_close(event.link, closed=True),
+            Event.LINK_REMOTE_DETACH.number: lambda event: self._on_link_close(event.link, closed=False),
+            Event.LINK_FLOW.number: self._on_flow,
         }
         broker.loop.watch(stream.sock, self._on_ready)
 
@@ -108,23 +115,24 @@ class AmqpConnection:
                 self._sasl_timer.cancel()
         for piece in self._splitter.split(data):
             self._message_format = piece.message_format
-            self._push(bytes(piece.data))
+            self._push(piece.data)
         self._message_format = 0
 
     def _give_up_sasl(self) -> None:
         if self._sasl is not None:
             self.drop()
 
-    def _push(self, data: bytes) -> None:
-        while data and not self.is_closed:
+    def _push(self, data: bytes | memoryview) -> None:
+        """Events are handled when all is in: what comes for one delivery is one then."""
+        while len(data):
             capacity = self._transport.capacity()
             if capacity <= 0:
                 # The engine takes no more: it found an error in what it had, and says so in its output.
-                self._handle_events()
-                return
-            self._transport.push(data[:capacity])
+                break
+            # It takes whatever has a buffer, and copies it.
+            self._transport.push(data[:capacity])  # type: ignore[arg-type]
             data = data[capacity:]
-            self._handle_events()
+        self._handle_events()
 
     def _verify_plain(self, response: bytes) -> str | None:
         _, _, rest = response.partition(b"\0")
@@ -139,12 +147,17 @@ class AmqpConnection:
     # Events
 
     def _handle_events(self) -> None:
-        while not self.is_closed and (event := self._collector.peek()) is not None:
-            handler = self._handlers.get(event.type)
-            if handler is not None:
-                handler(event)
+        # An Event of proton's wraps all that it touches, which costs more than much of what is done here. So it is made only of those that
+        # are handled, and not of deliveries, which are the many.
+        collector = self._collector._impl
+        while not self.is_closed and not isnull(event := pn_collector_peek(collector)):
+            kind = pn_event_type(event)
+            if kind == _DELIVERY:
+                self._on_delivery(Delivery.wrap(pn_event_delivery(event)))  # type: ignore[no-untyped-call]
+            elif (handler := self._handlers.get(kind)) is not None:
+                handler(Event.wrap(event))  # type: ignore[no-untyped-call]
             if not self.is_closed:
-                self._collector.pop()
+                pn_collector_pop(collector)
 
     def _on_connection_open(self, event: Any) -> None:
         event.connection.container = "sbmgmt-emulator"
@@ -194,11 +207,11 @@ class AmqpConnection:
             link.touch()
             link.pump()
 
-    def _on_delivery(self, event: Any) -> None:
-        link = self.links.get(event.link)
+    def _on_delivery(self, delivery: Delivery) -> None:
+        link = self.links.get(delivery.link)
         if link is not None:
             link.touch()
-            link.delivery(event.delivery, self._message_format)
+            link.delivery(delivery, self._message_format)
 
     # For links
 
@@ -288,10 +301,12 @@ class AmqpConnection:
         return bool(pending < 0)
 
     def _has_events(self) -> bool:
-        while (event := self._collector.peek()) is not None:
-            if event.type in self._handlers:
+        collector = self._collector._impl
+        while not isnull(event := pn_collector_peek(collector)):
+            kind = pn_event_type(event)
+            if kind == _DELIVERY or kind in self._handlers:
                 return True
-            self._collector.pop()
+            pn_collector_pop(collector)
         return False
 
     def _has_output(self) -> bool:

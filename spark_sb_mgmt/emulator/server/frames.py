@@ -15,6 +15,7 @@ passed on for proton to refuse.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from spark_sb_mgmt.amqp.decode import decode_value
@@ -40,13 +41,12 @@ class Piece(NamedTuple):
 
 
 class _Transfer(NamedTuple):
-    """What is read of a transfer frame. `id_at` and `id_end`: where its delivery-id stands; `list_at`: where its fields' list begins."""
+    """What is read of a transfer's fields. `id_at` and `id_end`: where in their list its delivery-id stands."""
 
     handle: object
     delivery_id: int | None
     message_format: int
     more: bool
-    list_at: int
     id_at: int
     id_end: int
 
@@ -86,21 +86,21 @@ class FrameSplitter:
             need = min(size, _HEAD)
             if end - at < need:
                 break
-            transfer = self._transfer(data, at, at + need)
+            head = data[at : at + need]
+            transfer = self._transfer(head)
             if transfer is None:
                 self._passing = size
                 continue
             if transfer.message_format and end - at < size:
                 break
-            number = self._number(int.from_bytes(view[at + 6 : at + 8], "big"), transfer)
+            number = self._number(int.from_bytes(head[6:8], "big"), transfer)
             if number == transfer.delivery_id and not transfer.message_format:
                 self._passing = size
                 continue
             if at > start:
                 yield Piece(view[start:at])
-            head = data[at : at + need]
             if number is not None and number != transfer.delivery_id:
-                head = _renumbered(data, at, need, transfer, number)
+                head = _renumbered(head, transfer, number)
             if transfer.message_format:
                 yield Piece(head + view[at + need : at + size], transfer.message_format)
                 at += size
@@ -113,14 +113,19 @@ class FrameSplitter:
             yield Piece(view[start:at])
         self._held = bytes(view[at:])
 
-    def _transfer(self, data: bytes, at: int, end: int) -> _Transfer | None:
-        """What the frame whose head is there transfers, if it is a transfer and can be understood."""
-        body = at + data[at + 4] * 4
-        if data[at + 5] != 0 or data[body : body + 3] != _TRANSFER:
-            if data[body : body + 3] == _BEGIN:
-                self._forget(int.from_bytes(data[at + 6 : at + 8], "big"))
+    def _transfer(self, head: bytes) -> _Transfer | None:
+        """What the frame with this head transfers, if it is a transfer and can be understood."""
+        body = head[4] * 4
+        if head[5] != 0 or head[body : body + 3] != _TRANSFER:
+            if head[body : body + 3] == _BEGIN:
+                self._forget(int.from_bytes(head[6:8], "big"))
             return None
-        return _read(data, body + 3, end)
+        header = _LIST_HEADERS.get(head[body + 3]) if body + 3 < len(head) else None
+        if header is None:
+            return None
+        width = header // 2
+        fields_end = body + 4 + width + int.from_bytes(head[body + 4 : body + 4 + width], "big")
+        return _read(head[body + 3 : fields_end])
 
     def _forget(self, channel: int) -> None:
         """A session begins there: it counts from wherever it likes."""
@@ -145,17 +150,17 @@ class FrameSplitter:
         return None if given is None else numbers[1]
 
 
-def _read(data: bytes, list_at: int, end: int) -> _Transfer | None:
-    header = _LIST_HEADERS.get(data[list_at]) if list_at < end else None
-    if header is None:
-        return None
-    count = int.from_bytes(data[list_at + header // 2 + 1 : list_at + header], "big")
-    at = list_at + header
+# The frames of one transfer but the last differ in nothing that is read here.
+@lru_cache(maxsize=64)
+def _read(encoded: bytes) -> _Transfer | None:
+    """What the list of fields says, which may be cut off behind those that are looked at."""
+    at = _LIST_HEADERS[encoded[0]]
+    count = int.from_bytes(encoded[at // 2 + 1 : at], "big")
     fields: list[object] = [None] * (_MORE + 1)
     bounds = [at]
     try:
         for field in range(min(count, _MORE + 1)):
-            fields[field], at = decode_value(data, at, end)
+            fields[field], at = decode_value(encoded, at)
             bounds.append(at)
     except DecodeError:
         return None
@@ -170,31 +175,31 @@ def _read(data: bytes, list_at: int, end: int) -> _Transfer | None:
         # A later frame of a transfer that has begun is not looked at for it.
         message_format=int(message_format) if isinstance(message_format, UInt) and delivery_id is not None else 0,
         more=fields[_MORE] is True,
-        list_at=list_at,
         id_at=bounds[_DELIVERY_ID],
         id_end=bounds[_DELIVERY_ID + 1],
     )
 
 
-def _renumbered(data: bytes, at: int, need: int, transfer: _Transfer, number: int) -> bytes:
+def _renumbered(head: bytes, transfer: _Transfer, number: int) -> bytes:
     """The head of a frame with another delivery-id, and the sizes that this may change."""
-    id_at, id_end, list_at = transfer.id_at, transfer.id_end, transfer.list_at
+    list_at = head[4] * 4 + len(_TRANSFER)
+    id_at, id_end = list_at + transfer.id_at, list_at + transfer.id_end
     delivery_id = b"\x52" + bytes((number,)) if id_end - id_at == 2 and number < 0x100 else b"\x70" + number.to_bytes(4, "big")
-    fields_at = list_at + _LIST_HEADERS[data[list_at]]
-    list_header, growth = data[list_at:fields_at], len(delivery_id) - (id_end - id_at)
+    fields_at = list_at + _LIST_HEADERS[head[list_at]]
+    list_header, growth = head[list_at:fields_at], len(delivery_id) - (id_end - id_at)
     if growth:
         width = len(list_header) // 2
         size, count = int.from_bytes(list_header[1 : 1 + width], "big"), int.from_bytes(list_header[1 + width :], "big")
         list_header = b"\xd0" + (size - width + 4 + growth).to_bytes(4, "big") + count.to_bytes(4, "big")
         growth += len(list_header) - (fields_at - list_at)
-    frame_size = int.from_bytes(data[at : at + 4], "big") + growth
+    frame_size = int.from_bytes(head[:4], "big") + growth
     return b"".join(
         (
             frame_size.to_bytes(4, "big"),
-            data[at + 4 : list_at],
+            head[4:list_at],
             list_header,
-            data[fields_at:id_at],
+            head[fields_at:id_at],
             delivery_id,
-            data[id_end : at + need],
+            head[id_end:],
         )
     )

@@ -137,6 +137,9 @@ class IncomingLink(Link):
         self._max_message_size = max_message_size
         # Deliveries whose message-format is not zero, until they are complete.
         self._format = 0
+        # What has come of the delivery under way.
+        self._parts: list[bytes] = []
+        self._size = 0
 
     def open(self) -> None:
         self.link.max_message_size = self._max_message_size
@@ -153,11 +156,15 @@ class IncomingLink(Link):
         if message_format:
             self._format = message_format
         if delivery.aborted:
-            self._format = 0
+            self._format, self._parts, self._size = 0, [], 0
             delivery.settle()
             return
-        if delivery.pending > self._max_message_size:
-            fault = too_large(delivery.pending, self._max_message_size)
+        if (pending := delivery.pending) and delivery.readable:
+            # Taken as it comes: proton would have to make room for the whole of it, again and again.
+            self._parts.append(self.link.recv(pending) or b"")
+            self._size += pending
+        if self._size > self._max_message_size:
+            fault = too_large(self._size, self._max_message_size)
             if not delivery.settled:
                 # As the outcome too: the JavaScript SDK waits for one, whatever becomes of its link.
                 self.reject(delivery, fault)
@@ -170,9 +177,9 @@ class IncomingLink(Link):
             if delivery.settled:
                 delivery.settle()
             return
-        raw = bytes(self.link.recv(delivery.pending) or b"")
         self.link.advance()
-        message_format, self._format = self._format, 0
+        raw, message_format = b"".join(self._parts), self._format
+        self._format, self._parts, self._size = 0, [], 0
         self.message(delivery, raw, message_format)
 
     def message(self, delivery: Delivery, raw: bytes, message_format: int) -> None:
