@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import signal
 import sys
@@ -11,6 +12,10 @@ from pathlib import Path
 
 from spark_sb_mgmt.emulator.server.server import Server, ServerSettings
 from spark_sb_mgmt.errors import SbMgmtError
+
+# Python looks for garbage each time that so many objects have come about. By default that is several times for each batch of messages, and
+# what it looks through are messages, which stay.
+_OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         server = Server(given.config, settings)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: server.loop.stop())
+        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
         print(f"ready {server.connection_string}", flush=True)
         server.run()
     except SbMgmtError as error:
