@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from spark_sb_mgmt.emulator.entities import faults
 from spark_sb_mgmt.emulator.entities.changes import MessageIdSeen, MessageRemoved, MessageStored
@@ -17,7 +17,7 @@ from spark_sb_mgmt.emulator.entities.duplicates import DuplicateHistory
 from spark_sb_mgmt.emulator.entities.index import SequenceIndex
 from spark_sb_mgmt.emulator.entities.message import IncomingMessage, MessageState, StoredMessage, with_message_id
 from spark_sb_mgmt.emulator.entities.numbers import SequenceNumbers
-from spark_sb_mgmt.emulator.entities.schedule import Schedule
+from spark_sb_mgmt.emulator.entities.schedule import ByTime, Schedule
 
 # Of a batch (wire-facts.md section 4).
 MAX_BATCH_MESSAGES = 4500
@@ -288,9 +288,9 @@ class Entity(ABC):
         self.messages.add_all({message.sequence_number: message for message in messages})
         self._put_on_schedule(messages)
 
-    def _put_on_schedule(self, messages: Iterable[StoredMessage]) -> None:
-        for time, numbers in _by_time(messages):
-            self._schedule.add(time, numbers)
+    def _put_on_schedule(self, messages: Sequence[StoredMessage]) -> None:
+        if messages:
+            self._schedule.add(_by_time(messages))
             self._context.watch(self)
 
     def _remove(self, message: StoredMessage) -> None:
@@ -299,8 +299,7 @@ class Entity(ABC):
 
     def _remove_scheduled(self, messages: Sequence[StoredMessage]) -> None:
         self.messages.pop_all([message.sequence_number for message in messages])
-        for time, numbers in _by_time(messages):
-            self._schedule.discard(time, numbers)
+        self._schedule.discard(_by_time(messages))
         if self._context.records:
             for message in messages:
                 self._context.record(MessageRemoved, self.path, message.sequence_number)
@@ -309,8 +308,7 @@ class Entity(ABC):
         """It does not stand here any more."""
         self.messages.pop(message.sequence_number)
         if message.state is MessageState.SCHEDULED:
-            for time, numbers in _by_time((message,)):
-                self._schedule.discard(time, numbers)
+            self._schedule.discard(_by_time((message,)))
 
     # Recovery: the records of `changes`, applied without recording them again.
 
@@ -340,12 +338,12 @@ class Entity(ABC):
             self._duplicates.remember(message_id, time)
 
 
-def _by_time(messages: Iterable[StoredMessage]) -> Iterator[tuple[int, list[int]]]:
-    """The numbers of scheduled messages by the time for which they are scheduled."""
-    found: defaultdict[int | None, list[int]] = defaultdict(list)
-    for message in messages:
-        found[message.scheduled_enqueue_time].append(message.sequence_number)
-    return ((time, numbers) for time, numbers in found.items() if time is not None)
+def _by_time(scheduled: Iterable[StoredMessage]) -> ByTime:
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for message in scheduled:
+        if message.scheduled_enqueue_time is not None:
+            found[message.scheduled_enqueue_time].append(message.sequence_number)
+    return found
 
 
 def _listed(numbers: Sequence[int]) -> str:

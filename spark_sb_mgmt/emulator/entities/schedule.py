@@ -6,30 +6,44 @@ messages of one time share one entry, because they come by the thousand and are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
 from spark_sb_mgmt.emulator.entities.index import SequenceIndex
+
+# The numbers of messages by the time for which they are scheduled.
+ByTime = Mapping[int, Sequence[int]]
 
 
 class Schedule:
     def __init__(self) -> None:
-        # By time, the numbers of the messages that are due then.
-        self._due: SequenceIndex[set[int]] = SequenceIndex()
+        # By time, the numbers of the messages that are due then. One alone is just that: a set takes as much memory as half a message.
+        self._due: SequenceIndex[int | set[int]] = SequenceIndex()
 
-    def add(self, time: int, sequence_numbers: Iterable[int]) -> None:
-        due = self._due.get(time)
-        if due is None:
-            self._due.add(time, set(sequence_numbers))
-        else:
-            due.update(sequence_numbers)
-
-    def discard(self, time: int, sequence_numbers: Iterable[int]) -> None:
-        """These are not due any more, if they were."""
-        due = self._due.get(time)
-        if due is not None:
-            due.difference_update(sequence_numbers)
-            if not due:
+    def add(self, numbers_by_time: ByTime) -> None:
+        new: dict[int, int | set[int]] = {}
+        for time, numbers in numbers_by_time.items():
+            due = self._due.get(time)
+            if isinstance(due, set):
+                due.update(numbers)
+            elif due is not None:
                 self._due.pop(time)
+                new[time] = {due, *numbers}
+            else:
+                new[time] = set(numbers) if len(numbers) > 1 else numbers[0]
+        self._due.add_all(new)
+
+    def discard(self, numbers_by_time: ByTime) -> None:
+        """These are not due any more, if they were."""
+        empty = []
+        for time, numbers in numbers_by_time.items():
+            due = self._due.get(time)
+            if isinstance(due, set):
+                due.difference_update(numbers)
+                if not due:
+                    empty.append(time)
+            elif due in numbers:
+                empty.append(time)
+        self._due.pop_all(empty)
 
     def next_due(self) -> int | None:
         """The earliest time."""
@@ -38,4 +52,7 @@ class Schedule:
     def take_due(self, now: int) -> list[int]:
         """The messages of the earliest time in order of their numbers, if it has come by `now`; they are in the schedule no more."""
         time = self._due.first()
-        return [] if time is None or time > now else sorted(self._due.pop(time))
+        if time is None or time > now:
+            return []
+        due = self._due.pop(time)
+        return sorted(due) if isinstance(due, set) else [due]

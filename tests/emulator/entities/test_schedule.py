@@ -16,11 +16,11 @@ def test_it_is_a_set_of_times_and_numbers(steps: list[tuple[str, int, list[int]]
     model: set[tuple[int, int]] = set()
     for step, time, numbers in steps:
         if step == "add" and numbers:
-            schedule.add(time, numbers)
-            model |= {(time, number) for number in numbers}
+            schedule.add({time: numbers, time + 1: numbers})
+            model |= {(due, number) for due in (time, time + 1) for number in numbers}
         elif step == "discard":
-            schedule.discard(time, numbers)
-            model -= {(time, number) for number in numbers}
+            schedule.discard({time: numbers, time + 1: numbers})
+            model -= {(due, number) for due in (time, time + 1) for number in numbers}
         elif step == "take":
             first = min(model, default=(time + 1, 0))[0]
             expected = sorted(entry for entry in model if entry[0] == first <= time)
