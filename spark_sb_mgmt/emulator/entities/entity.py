@@ -167,10 +167,10 @@ class Entity(ABC):
 
     def run_due(self, now: int) -> None:
         """Let happen what is due at `now`."""
-        while numbers := self._schedule.take_due(now):
-            for message in self.messages.find(numbers):
-                if message is not None:
-                    self._activate(message)
+        while (number := self._schedule.pop_due(now)) is not None:
+            message = self.messages.get(number)
+            if message is not None:
+                self._activate(message)
 
     def catch_up(self) -> int:
         """Let happen what is due here by the clock; the time it is."""

@@ -16,8 +16,11 @@ ByTime = Mapping[int, Sequence[int]]
 
 class Schedule:
     def __init__(self) -> None:
-        # By time, the numbers of the messages that are due then. One alone is just that: a set takes as much memory as half a message.
+        # By time, the numbers of the messages that are due then. One alone is just that: a set takes 200 bytes.
         self._due: SequenceIndex[int | set[int]] = SequenceIndex()
+        # Those of the earliest time once it has come, the last first, and that time.
+        self._popping: list[int] = []
+        self._popping_time = 0
 
     def add(self, numbers_by_time: ByTime) -> None:
         new: dict[int, int | set[int]] = {}
@@ -47,12 +50,14 @@ class Schedule:
 
     def next_due(self) -> int | None:
         """The earliest time."""
-        return self._due.first()
+        return self._popping_time if self._popping else self._due.first()
 
-    def take_due(self, now: int) -> list[int]:
-        """The messages of the earliest time in order of their numbers, if it has come by `now`; they are in the schedule no more."""
-        time = self._due.first()
-        if time is None or time > now:
-            return []
-        due = self._due.pop(time)
-        return sorted(due) if isinstance(due, set) else [due]
+    def pop_due(self, now: int) -> int | None:
+        """The message that comes next, in the order of times and then of numbers, if it is due by `now`; it is in the schedule no more."""
+        if not self._popping:
+            time = self._due.first()
+            if time is None or time > now:
+                return None
+            due = self._due.pop(time)
+            self._popping_time, self._popping = time, sorted(due, reverse=True) if isinstance(due, set) else [due]
+        return self._popping.pop()

@@ -10,7 +10,7 @@ from spark_sb_mgmt.emulator.entities.schedule import Schedule
 TIMES, NUMBERS = st.integers(0, 5), st.lists(st.integers(0, 20), max_size=5)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "discard", "take"]), TIMES, NUMBERS), max_size=50))
+@given(st.lists(st.tuples(st.sampled_from(["add", "discard", "pop"]), TIMES, NUMBERS), max_size=50))
 def test_it_is_a_set_of_times_and_numbers(steps: list[tuple[str, int, list[int]]]) -> None:
     schedule = Schedule()
     model: set[tuple[int, int]] = set()
@@ -21,9 +21,12 @@ def test_it_is_a_set_of_times_and_numbers(steps: list[tuple[str, int, list[int]]
         elif step == "discard":
             schedule.discard({time: numbers, time + 1: numbers})
             model -= {(due, number) for due in (time, time + 1) for number in numbers}
-        elif step == "take":
-            first = min(model, default=(time + 1, 0))[0]
-            expected = sorted(entry for entry in model if entry[0] == first <= time)
-            assert schedule.take_due(time) == [number for _, number in expected]
-            model -= set(expected)
+        elif step == "pop":
+            for expected in sorted(model):
+                assert schedule.next_due() == expected[0]
+                if expected[0] > time:
+                    break
+                assert schedule.pop_due(time) == expected[1]
+                model.remove(expected)
+            assert schedule.pop_due(time) is None
         assert schedule.next_due() == min((due for due, _ in model), default=None)
