@@ -11,6 +11,8 @@ that cannot be encoded is an error that names row and column, before anything is
   `property_columns` has the type of its column, and a null there means that the message has no such property.
 - Times are milliseconds on the wire: microseconds are cut off, towards the past.
 - A life above the header's 32 bits is carried by creation-time and absolute-expiry-time, as the SDKs do it.
+
+This is the reference for `native_encode`, which makes the same bytes of rows with nothing but plain columns.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ BROKER_ANNOTATIONS = frozenset(
         "x-opt-partition-id",
     )
 )
-_PROPERTY_OF: dict[str, str] = {
+# Which fields of a message plain columns are: of its properties, and of its annotations.
+PROPERTY_OF: dict[str, str] = {
     "message_id": "message_id",
     "to": "to",
     "subject": "subject",
@@ -52,18 +55,18 @@ _PROPERTY_OF: dict[str, str] = {
     "session_id": "group_id",
     "reply_to_session_id": "reply_to_group_id",
 }
-_ANNOTATION_OF: dict[str, str] = {
+ANNOTATION_OF: dict[str, str] = {
     "partition_key": "x-opt-partition-key",
     "via_partition_key": "x-opt-via-partition-key",
 }
 SCHEDULED = "x-opt-scheduled-enqueue-time"
-_TYPED_SECTIONS = ("header", "delivery_annotations", "message_annotations", "properties", "typed_properties", "footer")
+TYPED_SECTIONS = ("header", "delivery_annotations", "message_annotations", "properties", "typed_properties", "footer")
 # Every column that a sender may set; all others of a read DataFrame must be dropped or named in `property_columns`.
 SENDER_COLUMNS = frozenset(
     (
-        *_PROPERTY_OF,
-        *_ANNOTATION_OF,
-        *_TYPED_SECTIONS,
+        *PROPERTY_OF,
+        *ANNOTATION_OF,
+        *TYPED_SECTIONS,
         "time_to_live_ms",
         "scheduled_enqueue_time",
         "application_properties",
@@ -98,7 +101,7 @@ def encode_messages(
 ) -> EncodedMessages:
     """Every row of `batch` as an encoded message; `scheduled_enqueue_time_ms` serves rows that have no time of their own. `stamps`: a
     message annotation that each message gets whatever the row says, its key and a value for every row."""
-    _check_columns(batch.schema, property_columns)
+    check_columns(batch.schema, property_columns)
     columns = {name: batch.column(name) for name in batch.schema.names if batch.column(name).null_count < batch.num_rows}
     schedule = _schedule(columns, batch, scheduled_enqueue_time_ms)
     if "amqp_message" in columns:
@@ -106,7 +109,8 @@ def encode_messages(
     return _Rows(columns, batch.num_rows, schedule, now_ms, property_columns, stamps).encode()
 
 
-def _check_columns(schema: pa.Schema, property_columns: Sequence[str]) -> None:
+def check_columns(schema: pa.Schema, property_columns: Sequence[str]) -> None:
+    """Raise for a column that no message can be made of."""
     for name in property_columns:
         if name not in schema.names:
             raise EncodeError(f"property column {name!r} is not a column of the rows; there are {', '.join(schema.names)}")
@@ -247,7 +251,7 @@ class _Rows:
         self.stamps = stamps
 
     def encode(self) -> EncodedMessages:
-        plain = [name for name in _TYPED_SECTIONS if name in self.columns]
+        plain = [name for name in TYPED_SECTIONS if name in self.columns]
         if not plain and "time_to_live_ms" not in self.columns:
             return self._encode_plain()
         return self._encode_rows()
@@ -255,7 +259,7 @@ class _Rows:
     # The usual rows: plain columns only
 
     def _encode_plain(self) -> EncodedMessages:
-        texts = {name: self.columns[name].to_pylist() for name in (*_PROPERTY_OF, *_ANNOTATION_OF) if name in self.columns}
+        texts = {name: self.columns[name].to_pylist() for name in (*PROPERTY_OF, *ANNOTATION_OF) if name in self.columns}
         nothing: list[str | None] = [None] * self.count
         parts = [
             self._plain_annotations(texts),
@@ -272,14 +276,14 @@ class _Rows:
         )
 
     def _plain_annotations(self, texts: dict[str, list[str | None]]) -> list[bytes]:
-        columns = [_keyed(Symbol(key), _encoded(name, texts[name])) for name, key in _ANNOTATION_OF.items() if name in texts]
+        columns = [_keyed(Symbol(key), _encoded(name, texts[name])) for name, key in ANNOTATION_OF.items() if name in texts]
         columns.append(_keyed(Symbol(SCHEDULED), _Encodings(lambda time: encode_value(Timestamp(time))).of(self.schedule)))
         if self.stamps is not None:
             columns.append(_keyed(Symbol(self.stamps[0]), list(map(encode_string, self.stamps[1]))))
         return _map_sections(m.MESSAGE_ANNOTATIONS, columns, self.count)
 
     def _plain_properties(self, texts: dict[str, list[str | None]]) -> list[bytes]:
-        by_field = {field: name for name, field in _PROPERTY_OF.items() if name in texts}
+        by_field = {field: name for name, field in PROPERTY_OF.items() if name in texts}
         names = [by_field.get(field.name) for field in fields(Properties)]
         while names and names[-1] is None:
             names.pop()
@@ -353,8 +357,8 @@ class _Rows:
             name: _section(name, lambda name=name: section_from_typed(_entries(values.get(name)), _KEY_TYPES.get(name, "symbol")))  # type: ignore[misc]
             for name in ("delivery_annotations", "message_annotations", "typed_properties", "footer")
         }
-        plain = {field: values[name] for name, field in _PROPERTY_OF.items() if values.get(name) is not None}
-        annotations = [(key, values[name]) for name, key in _ANNOTATION_OF.items() if values.get(name) is not None]
+        plain = {field: values[name] for name, field in PROPERTY_OF.items() if values.get(name) is not None}
+        annotations = [(key, values[name]) for name, key in ANNOTATION_OF.items() if values.get(name) is not None]
         ttl = values.get("time_to_live_ms")
         if ttl is not None:
             if ttl < 0:

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable
 from struct import Struct, error
 from uuid import UUID
 
+import numpy as np
+import numpy.typing as npt
+
 from spark_sb_mgmt.amqp import constructors as c
 from spark_sb_mgmt.amqp.types import (
     Array,
@@ -61,6 +64,22 @@ def encode_map(pairs: Iterable[bytes]) -> bytes:
     return _compound(c.MAP_8, c.MAP_32, len(encoded), b"".join(encoded))
 
 
+def list_head(count: int, size: int) -> bytes:
+    """What stands before the items of a list, of which there is one at least; `size` is that of all of them together."""
+    return _head(c.LIST_8, c.LIST_32, count, size)
+
+
+def map_head(count: int, size: int) -> bytes:
+    """What stands before the keys and values of a map, `count` of both."""
+    return _head(c.MAP_8, c.MAP_32, count, size)
+
+
+def encode_longs(values: npt.NDArray[np.int64]) -> bytes:
+    """An array of long."""
+    body = bytes((c.LONG,)) + values.astype(">i8").tobytes()
+    return _compound(c.ARRAY_8, c.ARRAY_32, len(values), body)
+
+
 def encode_binary(value: bytes) -> bytes:
     size = len(value)
     if size < 256:
@@ -101,9 +120,13 @@ def _symbol(value: str) -> bytes:
 
 
 def _compound(narrow: int, wide: int, count: int, body: bytes) -> bytes:
-    if len(body) < 255 and count < 256:
-        return bytes((narrow, len(body) + 1, count)) + body
-    return _U32(wide, _fits(len(body) + 4)) + count.to_bytes(4, "big") + body
+    return _head(narrow, wide, count, len(body)) + body
+
+
+def _head(narrow: int, wide: int, count: int, size: int) -> bytes:
+    if size < 255 and count < 256:
+        return bytes((narrow, size + 1, count))
+    return _U32(wide, _fits(size + 4)) + count.to_bytes(4, "big")
 
 
 def _uint(value: int) -> bytes:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
+import numpy.typing as npt
 
 from spark_sb_mgmt.amqp.encode import encode_value, utf8
 from spark_sb_mgmt.amqp.types import Array, Int, Long, Map, Timestamp, Value
@@ -57,9 +58,11 @@ def int64(name: str, value: int, row: int | None = None) -> Long:
     return _long(number)
 
 
-def int64_array(name: str, values: Iterable[int]) -> Array:
-    """At least one integer, as an array of long."""
-    return Array("long", [int(int64(name, value, row)) for row, value in enumerate(several(name, values))])
+def int64_array(name: str, values: Iterable[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """At least one integer, for an array of long. What is such an array already has only its length to be looked at."""
+    if isinstance(values, np.ndarray) and values.dtype == np.int64 and values.ndim == 1 and len(values):
+        return values
+    return np.array([int64(name, value, row) for row, value in enumerate(several(name, values))], np.int64)
 
 
 def uuid_array(name: str, values: Iterable[UUID | str]) -> Array:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from spark_sb_mgmt.amqp.encode import encode_value
-from spark_sb_mgmt.amqp.types import Map, UInt, Value
+from spark_sb_mgmt.amqp.types import Array, Map, UInt, Value
 from spark_sb_mgmt.errors import RemoteProtocolError
 from spark_sb_mgmt.operations import arguments, names
 from spark_sb_mgmt.operations.envelope import Request, Response
@@ -30,7 +30,7 @@ def receive_by_sequence_number(
     numbers = arguments.int64_array("sequence_numbers", sequence_numbers)
     arguments.one_of("receiver_settle_mode", receiver_settle_mode, _SETTLE_MODES)
     body: list[tuple[str, Value]] = [
-        (names.SEQUENCE_NUMBERS, numbers),
+        (names.SEQUENCE_NUMBERS, Array("long", numbers.tolist())),
         (names.RECEIVER_SETTLE_MODE, UInt(receiver_settle_mode)),
     ]
     if session_id is not None:

@@ -2,24 +2,29 @@
 
 When a message is to be enqueued is said inside it, by the annotation x-opt-scheduled-enqueue-time; the entry around it repeats the ids
 that the service routes by. `schedule_message` is for people; `encode_entry` and `schedule_entries` are its two halves, for those who have
-encoded messages already and cut them into requests by size.
+encoded messages already and cut them into requests by size. `ENTRY` is `encode_entry` as a shape, for `amqp.native_encode`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
-from typing import Any, Final
+from itertools import accumulate
+from typing import Any, Final, TypeVar
+
+import numpy as np
 
 from spark_sb_mgmt.amqp.columns import TTL_LIMIT
-from spark_sb_mgmt.amqp.encode import encode_binary, encode_list, encode_map, encode_value, utf8
+from spark_sb_mgmt.amqp.encode import encode_binary, encode_longs, encode_map, encode_value, list_head, map_head, utf8
 from spark_sb_mgmt.amqp.message import AmqpSequence, AmqpValue, Body, Data, Header, Message, Properties, encode_message
+from spark_sb_mgmt.amqp.native_encode import EntryShape, Ints
 from spark_sb_mgmt.amqp.types import Map, Symbol, Timestamp, Value
 from spark_sb_mgmt.errors import EncodeError, InvalidArgumentError
 from spark_sb_mgmt.operations import arguments, names, results
 from spark_sb_mgmt.operations.envelope import Request, Response
+
+T = TypeVar("T")
 
 _PARTITION_KEY: Final = Symbol("x-opt-partition-key")
 _VIA_PARTITION_KEY: Final = Symbol("x-opt-via-partition-key")
@@ -50,27 +55,62 @@ class ScheduledMessage:
     application_properties: Mapping[str, Any] | Map = field(default_factory=dict, repr=False)
 
 
+@dataclass(frozen=True)
+class EncodedEntries:
+    """Entries of a request, one behind the other: `bounds` are where in `buffer` each starts, and last where they end."""
+
+    buffer: bytes = field(repr=False)
+    bounds: Ints = field(repr=False)
+
+    @classmethod
+    def of(cls, entries: Sequence[bytes]) -> EncodedEntries:
+        """Of what `encode_entry` gave."""
+        return cls(b"".join(entries), np.fromiter(accumulate(map(len, entries), initial=0), np.int64))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        return int(self.bounds[-1] - self.bounds[0])
+
+    @property
+    def joined(self) -> memoryview:
+        return memoryview(self.buffer)[self.bounds[0] : self.bounds[-1]]
+
+    def cut(self, start: int, end: int) -> EncodedEntries:
+        return EncodedEntries(self.buffer, self.bounds[start : end + 1])
+
+
 def schedule_message(messages: Iterable[ScheduledMessage]) -> Request[list[int]]:
     """Schedule messages; answers with their sequence numbers, in their order."""
-    return schedule_entries([_entry(message, row) for row, message in enumerate(arguments.several("messages", messages))])
+    entries = [_entry(message, row) for row, message in enumerate(arguments.several("messages", messages))]
+    return _schedule(EncodedEntries.of(entries), lambda response: _read_numbers(response, len(entries)).tolist())
 
 
-def schedule_entries(entries: Sequence[bytes]) -> Request[list[int]]:
-    """Schedule what `encode_entry` gave."""
-    if not entries:
+def schedule_entries(entries: EncodedEntries) -> Request[Ints]:
+    """Schedule what is encoded already; answers with an array."""
+    if not len(entries):
         raise InvalidArgumentError("messages", "must have at least one item")
-    return Request(
-        names.SCHEDULE_MESSAGE,
-        encode_map((_MESSAGES_KEY, encode_list(entries))),
-        f"schedule-message of {len(entries)} messages",
-        partial(_read_numbers, count=len(entries)),
-        transactional=True,
-    )
+    return _schedule(entries, lambda response: _read_numbers(response, len(entries)))
+
+
+def _schedule(entries: EncodedEntries, reader: Callable[[Response], T]) -> Request[T]:
+    # Joined once: this is a megabyte.
+    head = _MESSAGES_KEY + list_head(len(entries), entries.size)
+    body = b"".join((map_head(2, len(head) + entries.size), head, entries.joined))
+    return Request(names.SCHEDULE_MESSAGE, body, f"schedule-message of {len(entries)} messages", reader, transactional=True)
 
 
 _MESSAGES_KEY, _MESSAGE_ID_KEY, _SESSION_ID_KEY, _PARTITION_KEY_KEY, _VIA_PARTITION_KEY_KEY, _MESSAGE_KEY = (
     encode_value(key)
     for key in (names.MESSAGES, names.MESSAGE_ID, names.SESSION_ID, names.PARTITION_KEY, names.VIA_PARTITION_KEY, names.MESSAGE)
+)
+ENTRY: Final = EntryShape(
+    dict(zip(_IDS, (_MESSAGE_ID_KEY, _SESSION_ID_KEY, _PARTITION_KEY_KEY, _VIA_PARTITION_KEY_KEY), strict=True)),
+    _MESSAGE_KEY,
+    arguments.LONGEST_ID,
 )
 
 
@@ -95,19 +135,22 @@ def encode_entry(
     return encode_map(parts)
 
 
-def cancel_scheduled_message(sequence_numbers: Iterable[int]) -> Request[None]:
+_SEQUENCE_NUMBERS_KEY: Final = encode_value(names.SEQUENCE_NUMBERS)
+
+
+def cancel_scheduled_message(sequence_numbers: Iterable[int] | Ints) -> Request[None]:
     """Take scheduled messages back, by the numbers that scheduling them gave."""
     numbers = arguments.int64_array("sequence_numbers", sequence_numbers)
     return Request(
         names.CANCEL_SCHEDULED_MESSAGE,
-        encode_value(Map([(names.SEQUENCE_NUMBERS, numbers)])),
+        encode_map((_SEQUENCE_NUMBERS_KEY, encode_longs(numbers))),
         f"cancel-scheduled-message of {len(numbers)} messages",
         results.nothing,
     )
 
 
-def _read_numbers(response: Response, count: int) -> list[int]:
-    return [int(number) for number in results.several(response.body(), names.SEQUENCE_NUMBERS, "long", count)]
+def _read_numbers(response: Response, count: int) -> Ints:
+    return np.array(results.several(response.body(), names.SEQUENCE_NUMBERS, "long", count), np.int64)
 
 
 def _entry(message: ScheduledMessage, row: int) -> bytes:

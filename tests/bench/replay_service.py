@@ -244,6 +244,9 @@ class _Taker(_Peer):
         if operation == "com.microsoft:peek-message":
             self._answer(channel, out, about.properties.message_id, "statusCode", 204, b"")
             return
+        if operation == "com.microsoft:cancel-scheduled-message":
+            self._answer(channel, out, about.properties.message_id, "statusCode", 200, b"")
+            return
         assert operation == "com.microsoft:schedule-message", f"nothing else is taken than messages, not {operation}"
         taken = [next(self._numbers) for _ in range(len(find_entries(request)) - 1)]
         body = encode_message(Message(body=AmqpValue(Map([("sequence-numbers", Array("long", taken))]))))

@@ -27,7 +27,14 @@ from spark_sb_mgmt.operations.envelope import Request, encode_request
 from spark_sb_mgmt.operations.peek import peek_message
 from spark_sb_mgmt.operations.receive import receive_by_sequence_number
 from spark_sb_mgmt.operations.rules import add_rule, enumerate_rules, remove_rule
-from spark_sb_mgmt.operations.schedule import ScheduledMessage, cancel_scheduled_message, encode_entry, schedule_entries, schedule_message
+from spark_sb_mgmt.operations.schedule import (
+    EncodedEntries,
+    ScheduledMessage,
+    cancel_scheduled_message,
+    encode_entry,
+    schedule_entries,
+    schedule_message,
+)
 from spark_sb_mgmt.operations.sessions import get_message_sessions, get_session_state, renew_session_lock, set_session_state
 from spark_sb_mgmt.operations.settle import renew_lock, update_disposition
 from tests.operations.typed import Typed, leaves, message_leaves, sections, typed
@@ -382,7 +389,8 @@ def test_a_life_that_the_header_cannot_hold_is_carried_by_an_expiry_time_as_well
 def test_entries_that_were_encoded_elsewhere_make_the_same_request() -> None:
     whole = schedule_message([scheduled(session_id="s", partition_key="s"), scheduled(message_id="n", via_partition_key="v")])
     wires = [entry[1]["message"][1] for entry in sent(whole)["messages"][1]]
-    halves = schedule_entries([encode_entry(wires[0], "m", "s", "s"), encode_entry(wires[1], "n", via_partition_key="v")])
+    entries = [encode_entry(wires[0], "m", "s", "s"), encode_entry(wires[1], "n", via_partition_key="v")]
+    halves = schedule_entries(EncodedEntries.of(entries))
     assert halves.body == whole.body
 
 
@@ -565,7 +573,7 @@ REFUSED: list[tuple[Callable[[], Request[Any]], str, int | None, str]] = [
     (lambda: schedule_message(scheduled()), "messages", None, "must be a sequence"),
     (lambda: schedule_message(5), "messages", None, "must be a sequence, not 5"),
     (lambda: schedule_message([scheduled(), b"x"]), "messages", 1, "must be a ScheduledMessage, not a bytes"),
-    (lambda: schedule_entries([]), "messages", None, "must have at least one item"),
+    (lambda: schedule_entries(EncodedEntries.of([])), "messages", None, "must have at least one item"),
     (
         lambda: schedule_message([scheduled(), scheduled(body=5)]),
         "body",

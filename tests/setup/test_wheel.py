@@ -30,7 +30,7 @@ import json, sys
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import SparkSession
 import spark_sb_mgmt
-from spark_sb_mgmt.amqp.native import native_module, native_sender
+from spark_sb_mgmt.amqp.native import native_encoder, native_module, native_sender
 from spark_sb_mgmt.client import ManagementClient
 from spark_sb_mgmt.emulator import Emulator
 
@@ -44,7 +44,7 @@ with Emulator.start({"UserConfig": {"Namespaces": [{"Name": "smoke", "Queues": [
     frame = spark.read.format("sbmgmt").option("connectionString", emulator.connection_string).option("queue", "orders").load()
     rows = [bytes(row.body).decode() for row in frame.orderBy("sequence_number").collect()]
     spark.stop()
-compiled = None not in (native_module(), native_sender())
+compiled = None not in (native_module(), native_encoder(), native_sender())
 print(json.dumps({"from": spark_sb_mgmt.__file__, "compiled": compiled, "numbers": numbers, "rows": rows}))
 """
 
@@ -125,7 +125,7 @@ def test_installed_wheel_serves_peeks_and_is_found_by_spark_outside_the_checkout
     script.write_text(SMOKE, encoding="utf-8")
     found = json.loads(run([clean / "python", script], tmp_path, PYSPARK_PYTHON=str(clean / "python")).splitlines()[-1])
     assert Path(found["from"]).is_relative_to(clean.parent)
-    assert found["compiled"] is True
+    assert found["compiled"]
     assert found["numbers"] == [1, 2, 3]
     assert found["rows"] == ["order 0", "order 1", "order 2"]
 

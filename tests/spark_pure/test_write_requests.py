@@ -17,6 +17,7 @@ from spark_sb_mgmt.amqp.decode import decode_value
 from spark_sb_mgmt.amqp.message import Data, Message, Properties, decode_message, encode_message
 from spark_sb_mgmt.amqp.types import Map
 from spark_sb_mgmt.errors import EncodeError, InvalidArgumentError
+from spark_sb_mgmt.operations.schedule import EncodedEntries
 from spark_sb_mgmt.spark.options.objects import ScheduleOptions
 from spark_sb_mgmt.spark.options.parsing import write_options
 from spark_sb_mgmt.spark.writing.job_stamp import KEY
@@ -48,7 +49,7 @@ def batch(**columns: list[Any]) -> pa.RecordBatch:
 def encoded(rows: pa.RecordBatch, encode: RowEncoder, first: int = 0) -> list[tuple[Map, Message]]:
     """Entries and the messages in them."""
     entries = encode.encoded(encode.timed(rows), np.arange(first, first + rows.num_rows))
-    maps = [decode_value(entry)[0] for entry in entries.encoded]
+    maps = [decode_value(bytes(entries.encoded.cut(at, at + 1).joined))[0] for at in range(len(entries))]
     assert all(isinstance(entry, Map) for entry in maps)
     return [(entry, decode_message(entry["message"])) for entry in maps]
 
@@ -56,13 +57,15 @@ def encoded(rows: pa.RecordBatch, encode: RowEncoder, first: int = 0) -> list[tu
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 20), st.none() | st.integers(ENVELOPE_BYTES + 1, ENVELOPE_BYTES + 900))
 def test_requests_have_all_entries_in_order_within_their_bounds(sizes: list[int], most: int, most_bytes: int | None) -> None:
     rows = pa.RecordBatch.from_pydict({"n": pa.array(range(len(sizes)), pa.int64())})
-    entries = Entries(rows, np.arange(len(sizes)), [bytes(size) for size in sizes], [str(at) for at in range(len(sizes))])
+    ids = pa.array([str(at) for at in range(len(sizes))], pa.string())
+    entries = Entries(rows, np.arange(len(sizes)), EncodedEntries.of([bytes(size) for size in sizes]), ids)
     requests = list(requests_of(entries, most, most_bytes))
     assert [place for request in requests for place in request.places.tolist()] == list(range(len(sizes)))
     for request in requests:
-        assert request.rows.column("n").to_pylist() == request.places.tolist() == [int(one) for one in request.ids]
+        assert request.rows.column("n").to_pylist() == request.places.tolist() == [int(one) for one in request.ids.to_pylist()]
         assert len(request) <= most
-        size = sum(map(len, request.encoded)) + ENVELOPE_BYTES
+        size = request.encoded.size + ENVELOPE_BYTES
+        assert len(request.encoded.joined) == request.encoded.size
         assert most_bytes is None or size <= most_bytes or len(request) == 1
 
 

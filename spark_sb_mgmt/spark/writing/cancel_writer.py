@@ -126,7 +126,7 @@ def _scheduled(entity: EntityClient, runs: Runs) -> list[int]:
 
 
 def _step(rows: pa.RecordBatch) -> Step[Any]:
-    return Step(cancel_scheduled_message(_numbers(rows).tolist()), rows)
+    return Step(cancel_scheduled_message(_numbers(rows)), rows)
 
 
 def _numbers(rows: pa.RecordBatch) -> Any:

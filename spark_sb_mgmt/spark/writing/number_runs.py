@@ -12,20 +12,27 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from spark_sb_mgmt.connection.peek_range import END_OF_NUMBERS
 from spark_sb_mgmt.connection.planning import partition_range
 
 Runs: TypeAlias = list[tuple[int, int]]
+Numbers: TypeAlias = npt.NDArray[np.int64]
 
 # 16 bytes each: a quarter of a megabyte, which goes to the driver for each task.
 MOST_RUNS: Final = 16_384
 
 
-def runs_of(numbers: Iterable[int]) -> Runs:
+def runs_of(numbers: Iterable[int] | Numbers) -> Runs:
     """Numbers in any order, also some twice."""
-    given = numbers if isinstance(numbers, np.ndarray) else np.fromiter(numbers, np.int64)
-    return joined((number, number + 1) for number in np.unique(given).tolist())
+    given = np.unique(numbers if isinstance(numbers, np.ndarray) else np.fromiter(numbers, np.int64))
+    if not len(given):
+        return []
+    after_gaps = np.flatnonzero(np.diff(given) != 1) + 1
+    starts = given[np.concatenate(([0], after_gaps))].tolist()
+    ends = (given[np.concatenate((after_gaps - 1, [-1]))] + 1).tolist()
+    return list(zip(starts, ends, strict=True))
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Runs:
@@ -78,7 +85,7 @@ class KnownNumbers:
     is_exact: bool = True
     _runs: Runs = field(default_factory=list)
 
-    def add(self, numbers: Iterable[int]) -> None:
+    def add(self, numbers: Iterable[int] | Numbers) -> None:
         self._runs += runs_of(numbers)
         if len(self._runs) > 2 * self.most_runs:
             self._shorten()

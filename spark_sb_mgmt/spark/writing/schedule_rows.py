@@ -6,7 +6,7 @@ follow from the job, the partition and the place of the row in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 from spark_sb_mgmt.amqp.arrow_encode import EncodedMessages, encode_messages
 from spark_sb_mgmt.amqp.columns import TIMESTAMP
 from spark_sb_mgmt.amqp.message import Properties, decode_message, encode_message
+from spark_sb_mgmt.amqp.native_encode import Stamps, encode_plain_entries
 from spark_sb_mgmt.errors import EncodeError, InvalidArgumentError
-from spark_sb_mgmt.operations.schedule import encode_entry
+from spark_sb_mgmt.operations.schedule import ENTRY, EncodedEntries, encode_entry
 from spark_sb_mgmt.operations.times import to_milliseconds
 from spark_sb_mgmt.spark.options import table
 from spark_sb_mgmt.spark.options.objects import ScheduleOptions
@@ -42,14 +43,15 @@ class Entries:
 
     rows: pa.RecordBatch
     places: Places
-    encoded: Sequence[bytes]
-    ids: Sequence[str | None]
+    encoded: EncodedEntries
+    ids: pa.Array
 
     def __len__(self) -> int:
         return len(self.encoded)
 
     def cut(self, start: int, end: int) -> Entries:
-        return Entries(self.rows.slice(start, end - start), self.places[start:end], self.encoded[start:end], self.ids[start:end])
+        count = end - start
+        return Entries(self.rows.slice(start, count), self.places[start:end], self.encoded.cut(start, end), self.ids.slice(start, count))
 
 
 class RowEncoder:
@@ -89,12 +91,15 @@ class RowEncoder:
         sent = rows.select([name for name in rows.schema.names if name in known or name in self._options.property_columns])
         if "amqp_message" not in sent.schema.names and "properties" not in sent.schema.names:
             sent = self._with_ids(sent, places)
-        stamps = [f"{self._stamp}{place}" for place in places.tolist()]
+        stamps = Stamps(job_stamp.KEY, self._stamp, places)
+        plain = encode_plain_entries(sent, ENTRY, property_columns=self._options.property_columns, stamps=stamps)
+        if plain is not None:
+            return Entries(rows, places, EncodedEntries(*plain), sent.column("message_id"))
         messages = encode_messages(
             sent,
             now_ms=self._job.started_ms,
             property_columns=self._options.property_columns,
-            stamps=(job_stamp.KEY, stamps),
+            stamps=(stamps.key, stamps.texts()),
         )
         self._fill_ids(messages, places)
         entries = [
@@ -110,13 +115,13 @@ class RowEncoder:
                 )
             )
         ]
-        return Entries(rows, places, entries, messages.message_id)
+        return Entries(rows, places, EncodedEntries.of(entries), pa.array(messages.message_id, pa.string()))
 
     def _with_ids(self, rows: pa.RecordBatch, places: Places) -> pa.RecordBatch:
         at = rows.schema.get_field_index("message_id")
         if at >= 0 and not rows.column(at).null_count:
             return rows
-        ids = pa.array([f"{self._id}{place}" for place in places.tolist()], pa.string())
+        ids = pc.binary_join_element_wise(self._id, pc.cast(pa.array(places), pa.string()), "")
         return rows.append_column("message_id", ids) if at < 0 else rows.set_column(at, "message_id", pc.coalesce(rows.column(at), ids))
 
     def _fill_ids(self, messages: EncodedMessages, places: Places) -> None:
@@ -140,15 +145,16 @@ def pieces(rows: pa.RecordBatch, least: int = 1) -> Iterator[tuple[int, pa.Recor
 
 def requests_of(entries: Entries, most: int, most_bytes: int | None) -> Iterator[Entries]:
     """Entries in requests of at most so many messages and bytes, in their order. One that is too large alone is a request of its own."""
-    start = size = 0
+    bounds = entries.encoded.bounds
     room = None if most_bytes is None else most_bytes - ENVELOPE_BYTES
-    for at, entry in enumerate(entries.encoded):
-        if at > start and (at - start == most or (room is not None and size + len(entry) > room)):
-            yield entries.cut(start, at)
-            start, size = at, 0
-        size += len(entry)
-    if start < len(entries):
-        yield entries.cut(start, len(entries))
+    start = 0
+    while start < len(entries):
+        end = min(start + most, len(entries))
+        if room is not None:
+            fits = int(np.searchsorted(bounds, bounds[start] + room, "right")) - 1
+            end = min(end, max(fits, start + 1))
+        yield entries.cut(start, end)
+        start = end
 
 
 def check_time(options: ScheduleOptions, job: Job) -> None:

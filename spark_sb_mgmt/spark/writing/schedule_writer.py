@@ -35,7 +35,7 @@ from spark_sb_mgmt.operations.schedule import schedule_entries
 from spark_sb_mgmt.spark.options.objects import ScheduleOptions
 from spark_sb_mgmt.spark.writing import job_stamp
 from spark_sb_mgmt.spark.writing.cancel_writer import cancel_runs
-from spark_sb_mgmt.spark.writing.number_runs import KnownNumbers, Runs, above, runs_of, without
+from spark_sb_mgmt.spark.writing.number_runs import KnownNumbers, Numbers, Runs, above, runs_of, without
 from spark_sb_mgmt.spark.writing.schedule_job import ScheduledByTask, ScheduleJob
 from spark_sb_mgmt.spark.writing.schedule_rows import (
     ENVELOPE_BYTES,
@@ -105,7 +105,7 @@ class _Sent:
     """What a step's rows were when they were sent: `passed` are the highest numbers that were known by then, for each partition."""
 
     places: Places
-    ids: Sequence[str | None]
+    ids: pa.Array
     passed: dict[int, int]
 
 
@@ -144,7 +144,7 @@ class ScheduleTask(WriteTask):
             self._place += piece.num_rows
             yield from self._steps(piece, places, self._options.max_batch_messages)
 
-    def answered(self, step: Step[list[int]], outcome: Outcome[list[int]]) -> Iterator[Result]:
+    def answered(self, step: Step[Numbers], outcome: Outcome[Numbers]) -> Iterator[Result]:
         if not isinstance(outcome, SbMgmtError):
             yield self._scheduled(step.rows, step.note.ids, outcome)
         elif outcome.may_have_taken_effect:
@@ -181,7 +181,7 @@ class ScheduleTask(WriteTask):
             return
         limit = self._limit()
         for request in requests_of(entries, most, self._options.max_batch_bytes or min(limit or BATCH_BYTES, BATCH_BYTES)):
-            if limit is not None and len(request.encoded[0]) + ENVELOPE_BYTES > limit:
+            if limit is not None and request.encoded.cut(0, 1).size + ENVELOPE_BYTES > limit:
                 yield self._too_large(request, limit)
             else:
                 note = _Sent(request.places, request.ids, dict(self._passed))
@@ -193,17 +193,17 @@ class ScheduleTask(WriteTask):
         return min(limits, default=None)
 
     def _too_large(self, request: Entries, limit: int) -> Receipt:
-        error = RequestTooLargeError(len(request.encoded[0]) + ENVELOPE_BYTES, limit)
+        error = RequestTooLargeError(request.encoded.cut(0, 1).size + ENVELOPE_BYTES, limit)
         taken = "option maxBatchBytes allows" if limit == self._options.max_batch_bytes else "the entity takes"
         return Receipt(request.rows, FAILED, None, None, f"its message has {error.size} bytes with all that goes along, {taken} {limit}")
 
-    def _scheduled(self, rows: pa.RecordBatch, ids: Sequence[str | None], numbers: Sequence[int]) -> Receipt:
+    def _scheduled(self, rows: pa.RecordBatch, ids: pa.Array, numbers: Numbers) -> Receipt:
         self._known.add(numbers)
-        for number in (min(numbers), max(numbers)):
+        for number in (int(numbers.min()), int(numbers.max())):
             self._passed[partition_id(number)] = max(number, self._passed.get(partition_id(number), 0))
         return Receipt(rows, columns={"sequence_number": numbers, "message_id": ids})
 
-    def _look_for(self, step: Step[list[int]], error: SbMgmtError) -> Iterator[Result]:
+    def _look_for(self, step: Step[Numbers], error: SbMgmtError) -> Iterator[Result]:
         rows, sent = step.rows, step.note
         try:
             found = self._found(sent)
@@ -215,8 +215,8 @@ class ScheduleTask(WriteTask):
         here = np.isin(sent.places, list(found))
         if here.any():
             # All of a request or none; but what is not found now is not sent again either.
-            ids = [identifier for identifier, is_here in zip(sent.ids, here, strict=True) if is_here]
-            yield self._scheduled(rows.filter(pa.array(here)), ids, [found[place] for place in sent.places[here].tolist()])
+            numbers = np.array([found[place] for place in sent.places[here].tolist()], np.int64)
+            yield self._scheduled(rows.filter(pa.array(here)), sent.ids.filter(pa.array(here)), numbers)
             if not here.all():
                 self._is_uncertain = True
                 yield Receipt(rows.filter(pa.array(~here)), UNKNOWN, error.status, error.condition, str(error))
