@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as fs
@@ -33,6 +34,8 @@ _HIDDEN: Final = "_"
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 # What a receipt has of its row, where the row has it.
 _OF_THE_ROW: Final = ("message_id", "sequence_number", "lock_token")
+# What most rows have the same of.
+_OF_MANY_ROWS: Final = ("status", "status_code", "error_condition", "status_description", "expiration")
 
 
 @dataclass(frozen=True)
@@ -130,8 +133,9 @@ class ReceiptsWriter:
         self._schema = columns.receipts
         self._row_key = columns.row_key
         self._files, self._path = directory.open_output(part)
-        # A compression that every build of Arrow and every Spark has.
-        self._writer = pq.ParquetWriter(self._path, self._schema, filesystem=self._files, compression="snappy")
+        # A compression that every build of Arrow and every Spark has; dictionaries are for what comes again from row to row.
+        repeated = [name for name in self._schema.names if name in _OF_MANY_ROWS]
+        self._writer = pq.ParquetWriter(self._path, self._schema, filesystem=self._files, compression="snappy", use_dictionary=repeated)
         self._gathered: list[pa.RecordBatch] = []
         self._rows = 0
 
@@ -172,11 +176,12 @@ def receipt_rows(receipt: Receipt, schema: pa.Schema, row_key: str | None) -> pa
     for field in schema:
         name = field.name
         if name == "row_key":
-            array = receipt.rows.column(row_key)
+            array = _own(receipt.rows.column(row_key))
         elif name in receipt.columns:
             array = receipt.columns[name]
+            array = _own(array) if isinstance(array, pa.Array) else array
         elif name in _OF_THE_ROW and name in receipt.rows.schema.names:
-            array = receipt.rows.column(name)
+            array = _own(receipt.rows.column(name))
         else:
             array = pa.repeat(pa.scalar(same.get(name), field.type), count)
         arrays.append(_as(array, field.type))
@@ -186,9 +191,12 @@ def receipt_rows(receipt: Receipt, schema: pa.Schema, row_key: str | None) -> pa
 def _as(array: Any, kind: pa.DataType) -> pa.Array:
     if not isinstance(array, pa.Array):
         return pa.array(array, kind)
-    if array.type.equals(kind):
-        return array
-    return pc.cast(array, kind)
+    return array if array.type.equals(kind) else pc.cast(array, kind)
+
+
+def _own(column: pa.Array) -> pa.Array:
+    """A copy: a column that came with rows keeps all of their batch in memory, bodies too, until the receipts are written."""
+    return column.take(pa.array(np.arange(len(column))))
 
 
 def _correct(files: fs.FileSystem, path: str, numbers: Mapping[str, int]) -> None:
