@@ -58,6 +58,17 @@ class ScheduledByTask:
     is_uncertain: bool
 
 
+@dataclass(frozen=True)
+class _Look:
+    """How messages that are left are looked for: whether attempts may still be running, whether one that is found says that they are, which
+    messages are meant, and which of those that were found are to stay, by their numbers."""
+
+    waits: bool
+    waits_for_more: bool
+    counts: Callable[[Stamped], bool] = lambda one: True
+    keep: Callable[[Sequence[Stamped]], Iterable[int]] = lambda left: ()
+
+
 class ScheduleJob:
     """One job, on the driver. `highest` are the numbers up to which nothing is the job's, for each partition of the entity."""
 
@@ -96,22 +107,17 @@ class ScheduleJob:
         # Of these attempts a message at an unknown number may be one that counts.
         inexact = {task.attempt.id for task in tasks if not task.done.is_exact}
         kept: dict[str, int] = {}
-        seen: set[int] = set()
-        until = self.patience.clock() + (self.patience.seconds if doubtful else 0.0)
-        while True:
-            left = self._left(entity, ranges, lambda one: one.attempt not in inexact and not _is_enqueued_row(one, tasks), seen)
-            if left:
-                keep = _instead_of_dropped(entity, left, exact)
-                kept.update({one.message_id: one.sequence_number for one in keep if one.message_id is not None})
-                seen.update(one.sequence_number for one in keep)
-                self._cancel(entity, [one for one in left if one.sequence_number not in seen], seen)
-                until = max(until, self.patience.clock() + self.patience.seconds)
-            if len(left) == _MOST_AT_ONCE:
-                continue
-            if self.patience.clock() >= until:
-                break
-            self.patience.sleep(self.patience.interval_s)
-        self._tell_enqueued(seen.difference(kept.values()))
+
+        def keep(left: Sequence[Stamped]) -> Iterable[int]:
+            staying = _instead_of_dropped(entity, left, exact)
+            kept.update({one.message_id: one.sequence_number for one in staying if one.message_id is not None})
+            return [one.sequence_number for one in staying]
+
+        def counts(one: Stamped) -> bool:
+            return one.attempt not in inexact and not _is_enqueued_row(one, tasks)
+
+        stayed = self._take_back(entity, ranges, _Look(doubtful, True, counts, keep))
+        self._tell_enqueued(stayed.difference(kept.values()))
         return kept
 
     def abort(self, entity: EntityClient, tasks: Sequence[TaskDone | None]) -> None:
@@ -124,21 +130,25 @@ class ScheduleJob:
             if len(known) < len(tasks) or any(not task.done.is_exact or task.done.is_uncertain for task in known):
                 raise AuthenticationError("the key has no right to look for what lost task attempts scheduled: give its policy Listen")
             return
-        ranges = above(self.highest)
-        seen: set[int] = set()
         may_be_running = len(known) < len(tasks) or any(task.attempt.number > 0 or task.attempt.is_speculative for task in known)
-        until = self.patience.clock() + (self.patience.seconds if may_be_running else 0.0)
+        self._tell_enqueued(self._take_back(entity, above(self.highest), _Look(may_be_running, may_be_running)))
+
+    def _take_back(self, entity: EntityClient, ranges: Runs, look: _Look) -> set[int]:
+        """Cancel the messages of the job that nobody accounts for. Answers with the numbers of those that stay: kept, or enqueued."""
+        stayed: set[int] = set()
+        until = self.patience.clock() + (self.patience.seconds if look.waits else 0.0)
         while True:
-            left = self._left(entity, ranges, lambda one: True, seen)
-            self._cancel(entity, left, seen)
-            if left and may_be_running:
-                until = max(until, self.patience.clock() + self.patience.seconds)
+            left = self._left(entity, ranges, look.counts, stayed)
+            if left:
+                stayed.update(look.keep(left))
+                self._cancel(entity, [one for one in left if one.sequence_number not in stayed], stayed)
+                if look.waits_for_more:
+                    until = max(until, self.patience.clock() + self.patience.seconds)
             if len(left) == _MOST_AT_ONCE:
                 continue
             if self.patience.clock() >= until:
-                break
+                return stayed
             self.patience.sleep(self.patience.interval_s)
-        self._tell_enqueued(seen)
 
     def _left(self, entity: EntityClient, ranges: Runs, counts: Callable[[Stamped], bool], seen: set[int]) -> list[Stamped]:
         """Messages of the job that nobody accounts for and that were not seen to stay: so many that memory is not a matter."""
