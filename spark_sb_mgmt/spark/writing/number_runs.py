@@ -26,10 +26,10 @@ MOST_RUNS: Final = 16_384
 
 def runs_of(numbers: Iterable[int] | Numbers) -> Runs:
     """Numbers in any order, also some twice."""
-    given = np.unique(numbers if isinstance(numbers, np.ndarray) else np.fromiter(numbers, np.int64))
+    given = np.sort(numbers if isinstance(numbers, np.ndarray) else np.fromiter(numbers, np.int64))
     if not len(given):
         return []
-    after_gaps = np.flatnonzero(np.diff(given) != 1) + 1
+    after_gaps = np.flatnonzero(np.diff(given) > 1) + 1
     starts = given[np.concatenate(([0], after_gaps))].tolist()
     ends = (given[np.concatenate((after_gaps - 1, [-1]))] + 1).tolist()
     return list(zip(starts, ends, strict=True))
