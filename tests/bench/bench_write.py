@@ -5,8 +5,8 @@ request; all of them share the machine's cores. Both are judged by all the time 
 SDK's connections take a second each, which weighs the less the longer a job is; so there is a second ratio, to its job less what a job of
 next to no rows takes it, while ours still counts whole.
 
-The emulator takes one message after the other, on one core: where it is busy all the time, the rate is its own. So scheduling is measured
-again with a service that takes messages and forgets them, which holds up neither; and what the writer itself costs is told by the processor
+The emulator takes one message after the other, on one core: where it is busy all the time, the rate is its own. So all is measured again
+with a service that takes messages and forgets them, which holds up neither; and what the writer itself costs is told by the processor
 time of Spark's Python workers, for a row, against what the SDK costs there. Part of it is PySpark's own, for each task and not for each
 row: what jobs of next to no rows cost is told too. At last both go a way of ten milliseconds, as it is to a cloud.
 """
@@ -243,12 +243,13 @@ def _figures(writing: Writing) -> Iterator[Figure]:
 
 
 def _figures_of_the_writer_alone(writing: Writing) -> Iterator[Figure]:
-    """Scheduling, where the service is not in the way."""
-    writing.schedule(FEW_ROWS)
-    compared = Compared("schedule, a quick service", ROWS)
+    """Where the service is not in the way."""
+    writing.cancel(writing.schedule(FEW_ROWS)[1])
+    schedules, cancels = Compared("schedule, a quick service", ROWS), Compared("cancel, a quick service", ROWS)
     for _ in range(ROUNDS):
-        _compare(writing, compared)
-    yield from compared.by_the_clock()
+        _compare(writing, schedules, cancels)
+    for compared in (schedules, cancels):
+        yield from compared.by_the_clock()
 
 
 def _figures_over_a_way(writing: Writing) -> Iterator[Figure]:

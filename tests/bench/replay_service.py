@@ -1,5 +1,5 @@
 """Services that cost next to nothing, each in a process of its own: one answers peeks with answers that were recorded before, one takes
-messages to be scheduled and forgets them.
+messages to be scheduled and forgets them, and lets all be cancelled.
 
 The one rule: what is measured is the client. What a page is made of was encoded before the clock starts; of what is taken only the number
 of messages is looked at. All else (SASL ANONYMOUS, `$cbs`, links, sessions) is granted without a look.
@@ -247,7 +247,7 @@ class _Taker(_Peer):
         if operation == "com.microsoft:cancel-scheduled-message":
             self._answer(channel, out, about.properties.message_id, "statusCode", 200, b"")
             return
-        assert operation == "com.microsoft:schedule-message", f"nothing else is taken than messages, not {operation}"
+        assert operation == "com.microsoft:schedule-message", f"messages are taken and cancelled, and nothing else is done: {operation}"
         taken = [next(self._numbers) for _ in range(len(find_entries(request)) - 1)]
         body = encode_message(Message(body=AmqpValue(Map([("sequence-numbers", Array("long", taken))]))))
         rest = b"".join(self._continued(channel, out, body))
