@@ -1,4 +1,4 @@
-"""The compiled parts, where they were built: _native.c reads columns, _native_encode.c writes rows, _native_sender.c reads what senders give.
+"""The compiled parts, where they were built: _native.c reads columns, _native_encode.c writes rows, _native_sender.c reads what is sent.
 
 The one rule: they are an option of speed, never of meaning. Where a C compiler was at hand when the package was installed, they are used;
 where the package is shipped as plain Python they are not there, and numpy and Python do the same jobs. `SBMGMT_NATIVE=0` in the
