@@ -218,6 +218,16 @@ def test_what_the_service_refuses_for_all_is_asked_for_once_and_leaves_no_lock(
         assert can_be_taken(entity, numbers)
 
 
+def test_a_session_where_there_are_none_is_the_fault_of_its_row(deferring: Deferring, emulator: Emulator) -> None:
+    queue, numbers = deferring(3)
+    receipts = settle(emulator, queue, by_number(numbers, session_id=[None, "s", None]))
+    assert [row["status"] for row in sorted(receipts, key=lambda row: row["sequence_number"])] == ["ok", "failed", "ok"]
+    assert standing(emulator, queue) == [2]
+    [said] = [row["status_description"] for row in receipts if row["status"] == "failed"]
+    assert said == f"{queue!r} has no sessions: leave column session_id out, or make it null"
+    assert statuses(settle(emulator, queue, by_number([2], session_id=["s"]))) == {2: "failed"}
+
+
 def test_a_message_that_is_named_twice_is_a_mistake(deferring: Deferring, emulator: Emulator) -> None:
     queue, _ = deferring(3)
     receipts = settle(emulator, queue, by_number([1, 2, 1]))

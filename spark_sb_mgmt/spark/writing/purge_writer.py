@@ -21,11 +21,11 @@ import pyarrow as pa
 from spark_sb_mgmt.client import EntityClient
 from spark_sb_mgmt.connection.channel import Outcome
 from spark_sb_mgmt.errors import ArgumentError, SbMgmtError
-from spark_sb_mgmt.operations.sessions import get_message_sessions
 from spark_sb_mgmt.spark.options import table
 from spark_sb_mgmt.spark.options.objects import PurgeOptions, bound_ms
 from spark_sb_mgmt.spark.writing.purge import Limit, Purge
 from spark_sb_mgmt.spark.writing.row_groups import groups
+from spark_sb_mgmt.spark.writing.sessions import no_sessions
 from spark_sb_mgmt.spark.writing.write_operation import FAILED, Job, Receipt, Result, Step, TaskAttempt, WriteOperation, WriteTask
 from spark_sb_mgmt.spark.writing.write_rows import RowProblem, row_problems
 
@@ -85,13 +85,9 @@ class PurgeTask(WriteTask):
 
     def _check_sessions(self) -> None:
         """Whether the service would take a session's id for what it is: it must not delete all where a part was meant."""
-        if self._checked:
-            return
-        try:
-            self._entity.call(get_message_sessions(top=1))
-        except ArgumentError as problem:
-            self._no_sessions = problem
-        self._checked = True
+        if not self._checked:
+            self._no_sessions = no_sessions(self._entity)
+            self._checked = True
 
     def _whole_entity(self, rows: pa.RecordBatch) -> Iterator[Receipt]:
         if self._whole is None:

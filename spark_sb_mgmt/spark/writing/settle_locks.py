@@ -15,6 +15,7 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_sb_mgmt.amqp.arrow_decode import decode_responses
 from spark_sb_mgmt.client import EntityClient, Messages
@@ -24,6 +25,7 @@ from spark_sb_mgmt.operations.envelope import NOT_FOUND
 from spark_sb_mgmt.spark.reading.deferred import Asked, DeferredMessages, Patience, Status, give_back, look, shown
 from spark_sb_mgmt.spark.writing.dispositions import DISPOSITION_COLUMNS, by_disposition
 from spark_sb_mgmt.spark.writing.row_groups import codes_of
+from spark_sb_mgmt.spark.writing.sessions import no_sessions
 from spark_sb_mgmt.spark.writing.write_operation import FAILED, OF_THE_WHOLE, UNKNOWN, Receipt, TaskAttempt, failure
 
 _LOG: Final = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ _REASONS: Final = {
     Status.NOT_DEFERRED: "its message stands here and is not deferred: only deferred messages can be taken by their numbers",
     Status.LOCKED: "its message is locked by another receiver, or by a read of this application: it is free when that lock ends",
 }
+_NO_SESSIONS: Final = "has no sessions: leave column session_id out, or make it null"
 
 
 class RowLocks:
@@ -49,6 +52,8 @@ class RowLocks:
         self._patience = patience or Patience()
         self._started = self._patience.clock()
         self._receiving: DeferredMessages | None = None
+        # Not known until a row names one.
+        self._has_sessions: bool | None = None
         # What is locked at this moment, with its session.
         self._held: dict[UUID, str | None] = {}
 
@@ -61,6 +66,12 @@ class RowLocks:
                 raise error
             refused.append((numbers, error))
 
+        if self._names_sessions_in_vain(rows):
+            named = rows.column("session_id").is_valid()
+            yield Receipt(rows.filter(named), FAILED, None, None, f"{self._entity.path!r} {_NO_SESSIONS}")
+            rows = rows.filter(pc.invert(named))
+        if not rows.num_rows:
+            return
         mine = _Numbered(rows)
         self._receiving = self._receiver(note)
         for messages in self._receiving.receive_asked(mine.asked(self._page_size)):
@@ -76,6 +87,13 @@ class RowLocks:
         for numbers, error in refused:
             problem = failure(mine.of(numbers), error)
             yield replace(problem, status_description=f"it could not be locked, so it was not settled: {problem.status_description}")
+
+    def _names_sessions_in_vain(self, rows: pa.RecordBatch) -> bool:
+        if "session_id" not in rows.schema.names or rows.column("session_id").null_count == rows.num_rows:
+            return False
+        if self._has_sessions is None:
+            self._has_sessions = no_sessions(self._entity) is None
+        return not self._has_sessions
 
     def _receiver(self, refused: Any) -> DeferredMessages:
         patience, repeated = self._patience, self._attempt.may_not_be_first
