@@ -210,10 +210,21 @@ def test_a_wrong_type_is_named_with_the_right_one(operation: str, schema: Struct
         ),
         ("remove-rule", struct(rule_name=STRING, filter_type=STRING), "column filter_type is unknown to remove-rule"),
         ("batch-delete-messages", struct(session_id=STRING, x=LONG), "column x is unknown to batch-delete-messages"),
+        ("remove-rule", read_schema("enumerate-rules"), "columns entity, filter_type, sql_expression, correlation_filter, "),
+        (
+            "schedule-message",
+            struct(entity=STRING, a=LONG, state=STRING, b=LONG),
+            "columns entity, state are set by the broker, not by a sender: drop them; columns a, b are unknown to schedule-message: drop "
+            "them, or name them in option propertyColumns. There are message_id",
+        ),
     ],
 )
 def test_an_unknown_column_is_named(operation: str, schema: StructType, expected: str) -> None:
     assert problem(schema, operation).startswith(expected)
+
+
+def test_rows_without_columns_would_be_lost_on_the_way() -> None:
+    assert problem(struct(), scheduledEnqueueTime="2030-01-01").startswith("DataFrame has no columns")
 
 
 def test_the_same_name_twice() -> None:

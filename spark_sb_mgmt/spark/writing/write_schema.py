@@ -99,7 +99,7 @@ def write_columns(given: StructType, options: WriteOptions) -> WriteColumns:
     properties = options.property_columns if isinstance(options, ScheduleOptions) else ()
     _check_properties(given, properties, known)
     key_type = _row_key_type(given, options.row_key)
-    sent = []
+    sent, unknown = [], []
     for field in given:
         name = field.name
         if name in properties:
@@ -109,10 +109,15 @@ def write_columns(given: StructType, options: WriteOptions) -> WriteColumns:
             if name not in NOT_SENT.get(operation, ()):
                 sent.append(name)
         elif name != options.row_key and not _may_be_ignored(name, given, operation):
-            raise _unknown(name, operation)
+            unknown.append(name)
+    if unknown:
+        raise _unknown(unknown, operation)
     _check_required(given, operation)
     if isinstance(options, ScheduleOptions):
         _check_alternatives(given, "scheduled_enqueue_time", "scheduledEnqueueTime", options.scheduled_enqueue_time)
+        if not given.names:
+            # PySpark makes rows without columns a batch of no rows: they would be lost without a word.
+            raise InvalidArgumentError("DataFrame", "has no columns, and Spark loses such rows: add one, such as message_id or body")
         _check_encoder(given, sent, properties)
     if isinstance(options, SettleOptions):
         _check_alternatives(given, "disposition_status", "dispositionStatus", options.disposition_status)
@@ -190,13 +195,28 @@ def _may_be_ignored(name: str, given: StructType, operation: str) -> bool:
     return operation == table.PURGE and "session_id" not in given.names and closest(name, ["session_id"]) is None
 
 
-def _unknown(name: str, operation: str) -> InvalidArgumentError:
-    known = WRITE_COLUMNS[operation]
-    if operation == table.SCHEDULE and name in COLUMNS:
-        return column_error(name, "is set by the broker, not by a sender: drop it")
-    hint = did_you_mean(name, known)
-    instead = ", or name it in option propertyColumns" if operation == table.SCHEDULE else ""
-    return column_error(name, f"is unknown to {operation}{hint}: drop it{instead}. There are {', '.join(known)}")
+def _unknown(names: list[str], operation: str) -> InvalidArgumentError:
+    """All of them at once: of a DataFrame that was read there are many, and nobody wants to be told of them one by one."""
+    brokers = [name for name in names if operation == table.SCHEDULE and name in COLUMNS]
+    strangers = [name for name in names if name not in brokers]
+    problems = []
+    if brokers:
+        subject, verb, it = _as_subject(brokers)
+        problems.append((subject, f"{verb} set by the broker, not by a sender: drop {it}"))
+    if strangers:
+        known = WRITE_COLUMNS[operation]
+        subject, verb, it = _as_subject(strangers)
+        hint = did_you_mean(strangers[0], known) if len(strangers) == 1 else ""
+        instead = f", or name {it} in option propertyColumns" if operation == table.SCHEDULE else ""
+        problems.append((subject, f"{verb} unknown to {operation}{hint}: drop {it}{instead}. There are {', '.join(known)}"))
+    (subject, problem), *more = problems
+    return InvalidArgumentError(subject, "; ".join([problem, *(f"{other} {what}" for other, what in more)]))
+
+
+def _as_subject(names: list[str]) -> tuple[str, str, str]:
+    """Columns as the subject of a sentence, with its verb and its pronoun."""
+    shown = ", ".join(f"{name:.80}" for name in names)
+    return (f"column {shown}", "is", "it") if len(names) == 1 else (f"columns {shown}", "are", "them")
 
 
 def _check_required(given: StructType, operation: str) -> None:
