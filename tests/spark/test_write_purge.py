@@ -78,6 +78,16 @@ def test_tasks_share_the_work_on_a_whole_entity_and_count_what_they_did(
     assert (len(rows), deleted(rows), emulator.counts(queue)["active"]) == (8, 500, 0)
 
 
+def test_a_row_without_columns_is_an_order_too(
+    spark: SparkSession, write: Write, sending: Sending, emulator: Emulator, tmp_path: Path
+) -> None:
+    queue = sending(5)
+    write(spark.range(1).select(), operation=PURGE, queue=queue, receiptsPath=tmp_path)
+    [receipt] = spark.read.parquet(str(tmp_path)).collect()
+    assert receipt.status_description.startswith("deleted 5 messages")
+    assert emulator.counts(queue)["active"] == 0
+
+
 def test_without_rows_nothing_is_deleted(spark: SparkSession, write: Write, sending: Sending, emulator: Emulator) -> None:
     queue = sending(5)
     write(spark.range(10).where("id < 0"), operation=PURGE, queue=queue)

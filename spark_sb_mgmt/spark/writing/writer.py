@@ -17,7 +17,7 @@ import logging
 import secrets
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -89,7 +89,7 @@ class JobWriter:
             task = self.operation.task(entity, attempt)
             running = TaskRun(task, entity, self.options, receipts)
             try:
-                running.run(iterator)
+                running.run(_with_rows(iterator))
             except Exception as problem:
                 _undo(task, str(problem))
                 raise
@@ -149,6 +149,12 @@ def check_mode(overwrite: bool, method: str = "mode") -> None:
             f'{method}("{given}")',
             f'would have to empty the entity first: use {method}("append"). To empty it, write operation batch-delete-messages before',
         )
+
+
+def _with_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows without columns, which only a purge may have, come as a batch without either, however many they are. It stands for one row."""
+    for batch in batches:
+        yield batch if batch.num_columns else pa.RecordBatch.from_pydict({"row": pa.nulls(1)})
 
 
 def this_attempt(job: Job) -> TaskAttempt:
