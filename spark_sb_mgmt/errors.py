@@ -371,9 +371,10 @@ class RowsFailedError(SbMgmtError):
         more = f", and {count - len(named)} more" if count > len(named) else ""
         rows = "1 row" if count == 1 else f"{count} rows"
         others = f" {kept} others were done and stay so." if kept else ""
+        # What the service says of a row ends with a point of its own.
+        listed = "; ".join(name.rstrip(".") for name in self.named)
         super().__init__(
-            f"{rows} failed: {'; '.join(self.named)}{more}.{others} With option onError=report such rows go to the receipts and the others "
-            f"count",
+            f"{rows} failed: {listed}{more}.{others} With option onError=report such rows go to the receipts and the others count",
             operation=operation,
             entity=entity,
         )

@@ -182,6 +182,12 @@ def test_every_error_pickles_with_all_it_knows(kind: type[SbMgmtError], carry: A
     assert (str(again), repr(again), again.args, again.__dict__) == (str(error), repr(error), error.args, error.__dict__)
 
 
+def test_rows_that_failed_are_told_in_sentences_that_end_once() -> None:
+    error = RowsFailedError(3, ["row with k=1: The lock is lost.", "row with k=2: too late"], 4)
+    assert str(error).startswith("3 rows failed: row with k=1: The lock is lost; row with k=2: too late, and 1 more. 4 others were done")
+    assert RowsFailedError(1, ["row with k=1: The lock is lost."]).args[0].startswith("1 row failed: row with k=1: The lock is lost. With ")
+
+
 def test_what_is_given_to_an_error_and_does_not_pickle_becomes_text() -> None:
     error = SbMgmtError("why:", ValueError("x"), (line for line in "ab"), 5, None)
     again = pickle.loads(pickle.dumps(error))
