@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_sb_mgmt
@@ -162,6 +162,13 @@ def test_no_mode(load: Load, spark: SparkSession, emulator: Emulator) -> None:
     writer = spark.range(1).write.format("sbmgmt").option("connectionString", emulator.connection_string).option("queue", "orders")
     with pytest.raises(AnalysisException, match='cannot be written in the "ErrorIfExists" mode'):
         writer.save()
+
+
+def test_partitioning(spark: SparkSession, emulator: Emulator) -> None:
+    """Spark's own words; the README's troubleshooting finds them."""
+    writer = spark.range(1).write.format("sbmgmt").mode("append").option("connectionString", emulator.connection_string)
+    with pytest.raises(IllegalArgumentException, match="The provided partitioning or clustering columns do not match"):
+        writer.option("queue", "orders").partitionBy("id").save()
 
 
 # A driver whose Python workers have not got the package, as on a cluster where nobody installed or shipped it.
