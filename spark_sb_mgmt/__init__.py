@@ -17,7 +17,10 @@ __all__ = ["ServiceBusManagementDataSource", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("sbmgmt")` known to this session; not needed, and harmless, where the wheel is installed."""
+    """Make `spark.read.format("sbmgmt")` known to this session; not needed, and harmless, where the wheel is installed.
+
+    A thread of your own has to call it too before it writes: Spark looks for the format of a write in the session that is active in its
+    thread, and a new thread has none."""
     from pyspark.errors import AnalysisException
 
     from spark_sb_mgmt.spark.datasource import ServiceBusManagementDataSource
@@ -28,6 +31,8 @@ def register(spark: SparkSession) -> None:
         # PySpark 4.0 refuses a name that its own search has found, which it has where the wheel is installed; newer ones replace it.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+    # By this PySpark makes a session the active one of the thread.
+    spark.createDataFrame([], "nothing int")
 
 
 def __getattr__(name: str) -> type[ServiceBusManagementDataSource]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+import spark_sb_mgmt
 from spark_sb_mgmt.emulator import Emulator, Fault
 from spark_sb_mgmt.errors import InvalidArgumentError, RowsFailedError
 from spark_sb_mgmt.spark.options.parsing import write_options
@@ -130,6 +132,21 @@ def test_only_append(write: Write, numbered: Callable[..., DataFrame], new_entit
             write(numbered([1]), mode=mode, **given)
     with pytest.raises(Exception, match="partitioning"):
         write(numbered([1]), partition_by="name", **given)
+
+
+def test_a_thread_of_its_own_can_write(
+    spark: SparkSession, write: Write, scheduling: Scheduling, numbered: Callable[..., DataFrame], emulator: Emulator
+) -> None:
+    queue, numbers = scheduling(3)
+    rows = numbered(numbers)
+
+    def cancel() -> None:
+        spark_sb_mgmt.register(spark)
+        write(rows, operation="cancel-scheduled-message", queue=queue, rowKey="name")
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(cancel).result()
+    assert emulator.counts(queue)["scheduled"] == 0
 
 
 def test_what_is_wrong_with_options_or_columns_is_told_before_there_is_a_task(
