@@ -176,8 +176,8 @@ def cancel_by_sdk(connection_string: str, part: Iterable[Row], spent: Accumulato
 
 
 class Compared:
-    """What one kind of job costs us and the SDK, what the SDK's requests take alone, and what ours costs with one row in each partition, which
-    is what there is besides rows. `target` is how many times as fast ours is to be, where that was promised."""
+    """What one kind of job costs us and the SDK, what the SDK's requests take alone, and what ours costs with one row in each partition, so
+    what there is besides rows. `target` is how many times as fast ours is to be, where that was promised."""
 
     def __init__(self, case: str, rows: int, target: float | None = AGAINST_SDK) -> None:
         self.case = case
