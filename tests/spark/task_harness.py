@@ -31,13 +31,13 @@ class Running:
         columns = StructType()
         for field in schema:
             columns = columns.add(field.name, spark_type(field.type))
-        self._schema = write_columns(columns, self._options).receipts
+        self._columns = write_columns(columns, self._options)
         self.task: WriteTask = OPERATIONS[self._options.operation](self._options, JOB).task(entity, TaskAttempt(number=attempt))
         self.receipts: list[dict[str, Any]] = []
         self._run = TaskRun(self.task, entity, self._options, self)  # type: ignore[arg-type]
 
     def add(self, receipt: Receipt) -> None:
-        self.receipts += receipt_rows(receipt, self._schema, self._options.row_key).to_pylist()
+        self.receipts += receipt_rows(receipt, self._columns).to_pylist()
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
         self._run.run(batches)

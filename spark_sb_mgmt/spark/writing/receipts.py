@@ -32,6 +32,7 @@ _ROW_GROUP: Final = 20_000
 _HIDDEN: Final = "_"
 # Of more than one letter: that would be a drive of Windows.
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_FILE: Final = re.compile(r"(?i)file:(//)?(?P<path>/.*)")
 # What a receipt has of its row, where the row has it.
 _OF_THE_ROW: Final = ("message_id", "sequence_number", "lock_token")
 # What most rows have the same of.
@@ -48,12 +49,15 @@ class ReceiptsDirectory:
     @classmethod
     def of(cls, given: str, job: str) -> ReceiptsDirectory:
         """The directory of option `receiptsPath`, relative to where the driver runs. Raises if nothing can be written there."""
-        directory = cls(given if _SCHEME.match(given) else os.path.abspath(given), job)
+        # Of a file's URI the path as it stands, spaces and all: as Spark reads it, which decodes nothing either.
+        local = _FILE.match(given)
+        path = local.group("path") if local else given if _SCHEME.match(given) else os.path.abspath(given)
+        directory = cls(path, job)
         try:
             directory._make()
         except (OSError, ValueError, ImportError) as problem:
             # The path may have a key in it, and so may what is said about it.
-            kind = given.partition(":")[0] + ":..." if _SCHEME.match(given) else given
+            kind = path.partition(":")[0] + ":..." if _SCHEME.match(path) else path
             raise InvalidArgumentError(
                 "option receiptsPath",
                 f"is {kind!r:.200}, and no directory can be made there ({type(problem).__name__}): it must be a local path that driver and "
@@ -131,7 +135,7 @@ class ReceiptsWriter:
 
     def __init__(self, directory: ReceiptsDirectory, part: str, columns: WriteColumns) -> None:
         self._schema = columns.receipts
-        self._row_key = columns.row_key
+        self._columns = columns
         self._files, self._path = directory.open_output(part)
         # A compression that every build of Arrow and every Spark has; dictionaries are for what comes again from row to row.
         repeated = [name for name in self._schema.names if name in _OF_MANY_ROWS]
@@ -140,7 +144,7 @@ class ReceiptsWriter:
         self._rows = 0
 
     def add(self, receipt: Receipt) -> None:
-        batch = receipt_rows(receipt, self._schema, self._row_key)
+        batch = receipt_rows(receipt, self._columns)
         self._gathered.append(batch)
         self._rows += batch.num_rows
         if self._rows >= _ROW_GROUP:
@@ -163,9 +167,9 @@ class ReceiptsWriter:
         self._files.delete_file(self._path)
 
 
-def receipt_rows(receipt: Receipt, schema: pa.Schema, row_key: str | None) -> pa.RecordBatch:
+def receipt_rows(receipt: Receipt, columns: WriteColumns) -> pa.RecordBatch:
     """A receipt as rows of the receipts' schema."""
-    count = receipt.rows.num_rows
+    schema, count = columns.receipts, receipt.rows.num_rows
     same = {
         "status": receipt.status,
         "status_code": receipt.status_code,
@@ -176,11 +180,12 @@ def receipt_rows(receipt: Receipt, schema: pa.Schema, row_key: str | None) -> pa
     for field in schema:
         name = field.name
         if name == "row_key":
-            array = _own(receipt.rows.column(row_key))
+            array = _own(receipt.rows.column(columns.row_key))
         elif name in receipt.columns:
             array = receipt.columns[name]
             array = _own(array) if isinstance(array, pa.Array) else array
-        elif name in _OF_THE_ROW and name in receipt.rows.schema.names:
+        elif name in _OF_THE_ROW and name in columns.sent and name not in columns.property_columns:
+            # A row key or a property may be called so too, and says nothing of what the service knows the row by.
             array = _own(receipt.rows.column(name))
         else:
             array = pa.repeat(pa.scalar(same.get(name), field.type), count)
