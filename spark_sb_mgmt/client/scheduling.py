@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final, TypeAlias
-from uuid import uuid4
 
 from spark_sb_mgmt.errors import InvalidArgumentError, RequestTooLargeError
 from spark_sb_mgmt.operations import arguments
@@ -19,12 +18,7 @@ _Message: TypeAlias = ScheduledMessage | Mapping[str, Any]
 ToSchedule: TypeAlias = _Message | Iterable[_Message]
 
 _COLUMNS: Final = tuple(field.name for field in fields(ScheduledMessage))
-# An id is made for a message that has none.
-_NEEDED: Final = tuple(
-    field.name
-    for field in fields(ScheduledMessage)
-    if field.default is MISSING and field.default_factory is MISSING and field.name != "message_id"
-)
+_NEEDED: Final = tuple(field.name for field in fields(ScheduledMessage) if field.default is MISSING and field.default_factory is MISSING)
 
 
 def schedule(call: Callable[[Request[list[int]]], list[int]], given: ToSchedule) -> list[int]:
@@ -48,7 +42,7 @@ def _message(given: Any, row: int) -> ScheduledMessage:
     missing = [name for name in _NEEDED if name not in given]
     if missing:
         raise InvalidArgumentError("messages", f"has no {missing[0]}", row=row)
-    return ScheduledMessage(**{"message_id": str(uuid4()), **given})
+    return ScheduledMessage(**given)
 
 
 def _with_row(error: RequestTooLargeError, body_size: int, messages: list[ScheduledMessage]) -> RequestTooLargeError:

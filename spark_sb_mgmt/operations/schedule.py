@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 from typing import Any, Final, TypeVar
+from uuid import uuid4
 
 import numpy as np
 
@@ -36,12 +37,13 @@ _TEXTS: Final = ("correlation_id", "subject", "to", "reply_to", "reply_to_sessio
 @dataclass(frozen=True)
 class ScheduledMessage:
     """A message to be enqueued at a time, its fields named as the columns of CONTRACT section 2. A body of bytes or text becomes a data
-    section. In `application_properties` an int goes as long, a datetime as timestamp; a value of `amqp.types` goes as what it is."""
+    section. In `application_properties` an int goes as long, a datetime as timestamp; a value of `amqp.types` goes as what it is. A message
+    that is given no id gets one."""
 
     # What it carries is no business of a log.
     body: bytes | str | Body | None = field(repr=False)
     scheduled_enqueue_time: datetime | int
-    message_id: str
+    message_id: str = field(default_factory=lambda: str(uuid4()))
     session_id: str | None = None
     partition_key: str | None = None
     via_partition_key: str | None = None
@@ -169,7 +171,7 @@ def _amqp_message(message: ScheduledMessage, row: int) -> Message:
     time = arguments.timestamp("scheduled_enqueue_time", message.scheduled_enqueue_time, row=row)
     life = message.time_to_live_ms
     if life is not None:
-        arguments.int64("time_to_live_ms", life, row)
+        life = int(arguments.int64("time_to_live_ms", life, row))
         if life < 0:
             raise InvalidArgumentError("time_to_live_ms", f"must not be below zero, as {life} is", row=row)
         if time + life > Timestamp.maximum:

@@ -161,11 +161,12 @@ def test_messages_are_scheduled_by_the_names_of_their_columns(orders: EntityClie
     numbers = [*orders.schedule_message(one), *orders.schedule_message([{**one, "message_id": "m"}, *scheduled(1)])]
     with orders.transaction() as txn:
         numbers += txn.schedule_message(dict(one) for _ in range(2))
+    numbers += orders.schedule_message(ScheduledMessage(b"a", LATER))
     found = orders.peek_message()
     assert [message.sequence_number for message in found] == numbers
     assert (found[0].subject, found[0].application_properties, found[0].scheduled_enqueue_time) == ("s", {"n": 1}, LATER)
     assert found[1].message_id == "m"
-    assert len({message.message_id for message in found}) == 5
+    assert len({message.message_id for message in found}) == 6
 
 
 @pytest.mark.parametrize(

@@ -291,6 +291,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert sent(peek_message(np.int64(5), np.uint8(7))) == sent(peek_message(5, 7))  # type: ignore[arg-type]
     assert sent(cancel_scheduled_message(np.arange(3))) == sent(cancel_scheduled_message([0, 1, 2]))
     assert sent(get_message_sessions(np.int64(WHEN_MS))) == sent(get_message_sessions(WHEN))  # type: ignore[arg-type]
+    assert sent(schedule_message([scheduled(time_to_live_ms=np.int64(7))])) == sent(schedule_message([scheduled(time_to_live_ms=7)]))
     values = {"n": np.int32(5), "x": np.float64(1.5), "yes": np.True_, "s": np.str_("text")}
     given = sent(update_disposition("abandoned", [TOKEN], properties_to_modify=values))["properties-to-modify"]
     assert given == ("map", {"n": ("long", 5), "x": ("double", 1.5), "yes": ("boolean", True), "s": (STRING, "text")})
