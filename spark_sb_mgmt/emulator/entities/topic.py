@@ -45,6 +45,8 @@ class Subscription(Queue):
         super().__init__(f"{topic}/Subscriptions/{name}", context, settings, QueueKind.SUBSCRIPTION)
         self.name = name
         self.topic = topic
+        # And so were the rules that it came with.
+        self.created_at = context.tick()
         given = (DefaultRule(),) if rules is None else rules
         # By lower-case name: the service compares names so.
         self._rules: dict[str, SubscriptionRule] = {rule.name.lower(): rule for rule in given}

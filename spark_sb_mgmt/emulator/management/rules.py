@@ -66,14 +66,15 @@ def remove_rule(call: Call) -> Answer:
 
 
 def enumerate_rules(call: Call) -> Answer:
-    rules = call.subscription.rules(call.body.integer(names.SKIP, "int"), call.body.integer(names.TOP, "int"))
-    entries = [encode_map((_RULE_DESCRIPTION, encode_value(_describe(rule.description)))) for rule in rules]
+    subscription = call.subscription
+    rules = subscription.rules(call.body.integer(names.SKIP, "int"), call.body.integer(names.TOP, "int"))
+    entries = [encode_map((_RULE_DESCRIPTION, encode_value(_describe(rule.description, subscription.created_at)))) for rule in rules]
     listed = _RULES, encode_list(entries)
     return Answer(listed) if rules else nothing("There are no more rules.", None, *listed)
 
 
-def _describe(rule: Rule) -> Described:
-    created_at = None if rule.created_at is None else Timestamp(rule.created_at)
+def _describe(rule: Rule, subscription_created_at: int) -> Described:
+    created_at = Timestamp(subscription_created_at if rule.created_at is None else rule.created_at)
     return _list(names.RULE_DESCRIPTION_CODE, _describe_filter(rule.filter), _describe_action(rule.action), rule.name, created_at)
 
 

@@ -93,7 +93,7 @@ def test_rules(service: Service) -> None:
         ask(service, add_rule(rules[0]), SUBSCRIPTION)
     sql, correlation, none = (replace(rule, created_at=START) for rule in rules)
     assert ask(service, enumerate_rules(), SUBSCRIPTION) == [
-        Rule("$Default", TrueFilter()),
+        Rule("$Default", TrueFilter(), created_at=START),
         sql,
         correlation,
         # It has no map form, so it came as the expression that means it.

@@ -56,7 +56,8 @@ def test_a_subscription_starts_with_the_default_rule(service: Service) -> None:
     ((rule_filter, action, name, created_at),) = listed(enumerate_rules(service))
     assert (rule_filter.descriptor, list(rule_filter.value)) == (0x000001370000007, [])
     assert (action.descriptor, list(action.value)) == (0x0000013700000005, [])
-    assert (name, created_at) == ("$Default", None)
+    # As old as the subscription.
+    assert (name, created_at) == ("$Default", START)
 
 
 def test_an_sql_rule_is_added_and_filters(service: Service) -> None:
