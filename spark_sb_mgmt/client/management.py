@@ -16,7 +16,7 @@ from spark_sb_mgmt.client.addresses import check_path
 from spark_sb_mgmt.client.entity import EntityClient
 from spark_sb_mgmt.connection.channel import Channel
 from spark_sb_mgmt.connection.connection_string import ENTITY_PATH, parse_connection_string
-from spark_sb_mgmt.connection.credentials import Credential, TokenCredential, as_credential, credential_of
+from spark_sb_mgmt.connection.credentials import AnyCredential, Credential, as_credential, credential_of
 from spark_sb_mgmt.connection.endpoint import Endpoint, namespace_endpoint
 from spark_sb_mgmt.connection.namespace import NamespaceConnection
 from spark_sb_mgmt.connection.retry import RetryPolicy
@@ -34,9 +34,12 @@ class ManagementClient:
 
     Settings, all by name: `transport` (`amqp` or `amqpWebSocket`), `ca_file`, `server_timeout_ms`, `max_retries`, `pipeline_depth`, and
     the times of `connection.settings.Settings`; `retry` gives a whole RetryPolicy, of which `max_retries` is one field.
+
+    `credential` is one of azure-identity, azure-core's AzureNamedKeyCredential or AzureSasCredential, or a SharedAccessKey or
+    SharedAccessSignature of `connection.credentials`.
     """
 
-    def __init__(self, fully_qualified_namespace: str, credential: Credential | TokenCredential, **settings: Any) -> None:
+    def __init__(self, fully_qualified_namespace: str, credential: AnyCredential, **settings: Any) -> None:
         timing = settings.pop("timing", None)
         self._open(namespace_endpoint(fully_qualified_namespace, _settings(settings)), as_credential(credential), timing)
 

@@ -12,9 +12,9 @@ import base64
 import hashlib
 import hmac
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import parse_qs, quote_plus
 
 from spark_sb_mgmt.connection.connection_string import ConnectionString
@@ -134,8 +134,48 @@ class EntraCredential:
         return Token(names.JWT_TOKEN_TYPE, value, float(expires_on), renewal_time(now, expires_on))
 
 
-def as_credential(credential: Credential | TokenCredential) -> Credential:
-    """A credential of ours as it is, one of azure-identity (or alike) wrapped."""
+@runtime_checkable
+class NamedKeyCredential(Protocol):
+    """What azure-core's AzureNamedKeyCredential has: a policy's name and key, which its owner may replace."""
+
+    @property
+    def named_key(self) -> tuple[str, str]: ...
+
+
+@runtime_checkable
+class SasCredential(Protocol):
+    """What azure-core's AzureSasCredential has: a signature, which its owner may replace."""
+
+    @property
+    def signature(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceableKey:
+    """Signs with the key that there is at the time."""
+
+    source: NamedKeyCredential = field(repr=False)
+
+    def token(self, audience: str, now: float) -> Token:
+        return SharedAccessKey(*self.source.named_key).token(audience, now)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceableSignature:
+    """Shows the signature that there is at the time, and asks for a later one before it ends."""
+
+    source: SasCredential = field(repr=False)
+
+    def token(self, audience: str, now: float) -> Token:
+        token = SharedAccessSignature(self.source.signature).token(audience, now)
+        return replace(token, renew_at=renewal_time(now, token.expires_at))
+
+
+AnyCredential: TypeAlias = Credential | TokenCredential | NamedKeyCredential | SasCredential
+
+
+def as_credential(credential: AnyCredential) -> Credential:
+    """A credential of ours as it is, one of azure-identity or azure-core (or alike) wrapped."""
     # First: such an object may have a `token` besides.
     if isinstance(credential, TokenCredential):
         if inspect.iscoroutinefunction(credential.get_token):
@@ -145,6 +185,10 @@ def as_credential(credential: Credential | TokenCredential) -> Credential:
         return EntraCredential(credential)
     if isinstance(credential, Credential):
         return credential
+    if isinstance(credential, NamedKeyCredential):
+        return ReplaceableKey(credential)
+    if isinstance(credential, SasCredential):
+        return ReplaceableSignature(credential)
     raise InvalidArgumentError("credential", f"is a {type(credential).__name__}, which has no get_token: give one of azure-identity")
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus._pyamqp.utils import generate_sas_token
 
 from spark_sb_mgmt.connection.connection_string import ConnectionString
@@ -190,3 +191,25 @@ def test_nothing_that_prints_an_object_shows_a_secret(shown: object) -> None:
     with pytest.raises(TypeError):
         vars(shown)
     assert pickle.loads(pickle.dumps(shown)) == shown or isinstance(shown, EntraCredential)
+
+
+def test_a_key_of_azure_core_signs_as_it_is_at_the_time() -> None:
+    source = AzureNamedKeyCredential("first", SECRET)
+    credential = as_credential(source)
+    assert credential.token(AUDIENCE, NOW) == SharedAccessKey("first", SECRET).token(AUDIENCE, NOW)
+    source.update("second", SECRET)
+    assert credential.token(AUDIENCE, NOW) == SharedAccessKey("second", SECRET).token(AUDIENCE, NOW)
+    assert SECRET not in repr(credential)
+
+
+def test_a_signature_of_azure_core_is_asked_for_again_before_it_ends() -> None:
+    signed = [SharedAccessKey("n", SECRET, lifetime_s=seconds).token(AUDIENCE, NOW).value for seconds in (600, 1200)]
+    source = AzureSasCredential(signed[0])
+    credential = as_credential(source)
+    token = credential.token(AUDIENCE, NOW)
+    assert token.value == signed[0]
+    assert token.renew_at is not None
+    assert NOW < token.renew_at < token.expires_at
+    source.update(signed[1])
+    assert credential.token(AUDIENCE, token.renew_at).value == signed[1]
+    assert "sig=" not in repr(credential)
