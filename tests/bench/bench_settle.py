@@ -136,14 +136,17 @@ def _figures(settling: Settling) -> Iterator[Figure]:
     settling.by_sdk(SDK_FEW)
     number: list[float] = []
     token: list[float] = []
-    sdk: list[float] = []
+    few: list[float] = []
+    more: list[float] = []
     for _ in range(ROUNDS):
         number.append(settling.by_number(ROWS))
         token.append(settling.by_token(ROWS))
-        few, more = settling.by_sdk(SDK_FEW), settling.by_sdk(SDK_MORE)
-        sdk.append((SDK_MORE - SDK_FEW) / (more - few))
+        few.append(settling.by_sdk(SDK_FEW))
+        more.append(settling.by_sdk(SDK_MORE))
+    # The best of each, as of ours: a connection that happens to take a second longer must not count either way.
+    sdk = (SDK_MORE - SDK_FEW) / (min(more) - min(few))
     for case, times in (("settle by number", number), ("settle by lock token", token)):
         yield Figure(case, f"seconds for {ROWS}", min(times))
         yield Figure(case, "rows/s", ROWS / min(times))
-        yield Figure(case, f"SDK in tasks, {SDK_MORE} rows: rows/s", max(sdk))
-        yield Figure(case, "ours / SDK in tasks", ROWS / min(times) / max(sdk), AGAINST_SDK)
+        yield Figure(case, f"SDK in tasks, {SDK_MORE} rows: rows/s", sdk)
+        yield Figure(case, "ours / SDK in tasks", ROWS / min(times) / sdk, AGAINST_SDK)
