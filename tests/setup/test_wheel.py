@@ -130,22 +130,42 @@ def test_installed_wheel_serves_peeks_and_is_found_by_spark_outside_the_checkout
     assert found["rows"] == ["order 0", "order 1", "order 2"]
 
 
+SHIPPED = """
+import json, os, spark_sb_mgmt, pyspark_sbmgmt
+from spark_sb_mgmt.amqp.native import native_encoder, native_module, native_sender
+from spark_sb_mgmt.emulator import Emulator
+from spark_sb_mgmt.sample import shop
+
+with Emulator.start(shop.CONFIG):
+    compiled = [part is not None for part in (native_module(), native_encoder(), native_sender())]
+    print(json.dumps([spark_sb_mgmt.__file__, compiled, os.listdir(os.environ["TMPDIR"])]))
+"""
+
+
+def shipped(archive: Path, clean: Path, tmp_path: Path) -> list[object]:
+    """What a process says that has the package from an archive: where it is from, which parts are compiled, what it leaves behind."""
+    script, temporary = tmp_path / "shipped.py", tmp_path / "temporary"
+    script.write_text(SHIPPED, encoding="utf-8")
+    temporary.mkdir()
+    said = run([clean / "python", script], tmp_path, PYTHONPATH=str(archive), TMPDIR=str(temporary))
+    return list(json.loads(said))
+
+
 def test_wheel_named_zip_can_be_shipped_to_a_cluster(wheel: Path, clean: Path, tmp_path: Path) -> None:
-    """As the README says: Spark ignores a .whl and puts a .zip on the executors' path. What is compiled does not load from there."""
-    archive = shutil.copy(wheel, tmp_path / "sbmgmt.zip")
-    script = tmp_path / "shipped.py"
-    script.write_text(
-        "import spark_sb_mgmt, pyspark_sbmgmt\n"
-        "from spark_sb_mgmt.amqp.native import native_module\n"
-        "from spark_sb_mgmt.emulator import Emulator\n"
-        "from spark_sb_mgmt.sample import shop\n"
-        "with Emulator.start(shop.CONFIG):\n"
-        "    print(spark_sb_mgmt.__file__, native_module())\n",
-        encoding="utf-8",
-    )
-    # The rule language has a grammar beside its code, which has to be read from within the zip too.
-    said = run([clean / "python", script], tmp_path, PYTHONPATH=str(archive))
-    assert said.split() == [f"{archive}/spark_sb_mgmt/__init__.py", "None"]
+    """As the README says: Spark ignores a .whl and puts a .zip on the executors' path. The rule language's grammar and the compiled parts
+    are beside the code, and have to be read from within the zip too."""
+    archive = Path(shutil.copy(wheel, tmp_path / "sbmgmt.zip"))
+    assert shipped(archive, clean, tmp_path) == [f"{archive}/spark_sb_mgmt/__init__.py", [True, True, True], []]
+
+
+@pytest.mark.parametrize("content", [None, b"built for another machine"], ids=["without compiled parts", "with unusable ones"])
+def test_zip_for_another_machine_works_too(wheel: Path, clean: Path, tmp_path: Path, content: bytes | None) -> None:
+    archive = tmp_path / "sbmgmt.zip"
+    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(archive, "w") as target:
+        for name in source.namelist():
+            if not name.endswith(".so") or content is not None:
+                target.writestr(name, content if content is not None and name.endswith(".so") else source.read(name))
+    assert shipped(archive, clean, tmp_path) == [f"{archive}/spark_sb_mgmt/__init__.py", [False, False, False], []]
 
 
 def test_installed_wheel_brings_its_command(clean: Path, tmp_path: Path) -> None:
