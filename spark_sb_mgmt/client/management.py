@@ -2,8 +2,8 @@
 
 The one rule: nothing is opened before it is needed, nothing is left open after `close`, and nothing shows a secret.
 
-Threads and processes: a client may be used from several threads, which take turns; for requests side by side, use `pipeline` or a client
-for each thread. In a forked process a client opens a connection of its own. A client does not pickle.
+Threads and processes: a client may be used from several threads, which take turns; for requests side by side, use `pipeline`, or give each
+thread `another` client. In a forked process a client opens a connection of its own. A client does not pickle.
 """
 
 from __future__ import annotations
@@ -57,8 +57,17 @@ class ManagementClient:
         if endpoint.is_encrypted:
             # Read now: a wrong caFile is the user's to know before anything is tried.
             _ = endpoint.tls
-        self._connection = NamespaceConnection(endpoint, credential, timing)
+        self._use(NamespaceConnection(endpoint, credential, timing), default_entity)
+
+    def _use(self, connection: NamespaceConnection, default_entity: str | None) -> None:
+        self._connection = connection
         self._default_entity = default_entity
+
+    def another(self) -> ManagementClient:
+        """A client like this one, with a connection of its own, such as for another thread. Each is closed by itself."""
+        client = type(self).__new__(type(self))
+        client._use(self._connection.another(), self._default_entity)
+        return client
 
     @property
     def fully_qualified_namespace(self) -> str:

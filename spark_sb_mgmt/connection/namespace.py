@@ -60,6 +60,10 @@ class NamespaceConnection:
         self._lock = threading.RLock()
         self._depth = 0
 
+    def another(self) -> NamespaceConnection:
+        """Not open yet, to the same namespace as the same user."""
+        return NamespaceConnection(self.endpoint, self._credential, self.timing)
+
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open" if self.engine is not None else "not open"
         return f"NamespaceConnection({self.endpoint.host}:{self.endpoint.actual_port}, {state})"

@@ -9,43 +9,57 @@ of its own (`connection.namespace`).
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from spark_sb_mgmt.client import EntityClient, ManagementClient
 from spark_sb_mgmt.connection.credentials import entra_credential
 from spark_sb_mgmt.spark.options.objects import ConnectionOptions
 
-# A worker serves one application, which has few namespaces; the rest would only stand idle until the service drops them.
+# Of options: a worker serves one application, which has few namespaces; the rest would only stand idle until the service drops them.
 _MOST_KEPT: Final = 4
 
 
 class Connections:
-    """Clients by their options, the one that was used last kept longest. Pickled it is empty: where the package is shipped by value, its
+    """Clients by their options, those that were used last kept longest. Pickled it is empty: where the package is shipped by value, its
     modules' variables go with it."""
 
     def __init__(self) -> None:
-        self._clients: OrderedDict[ConnectionOptions, ManagementClient] = OrderedDict()
+        self._clients: OrderedDict[ConnectionOptions, list[ManagementClient]] = OrderedDict()
 
     def client(self, options: ConnectionOptions) -> ManagementClient:
         """The client for these options. It is kept: do not close it."""
-        client = self._clients.pop(options, None)
-        if client is None:
-            client = open_client(options)
-        self._clients[options] = client
+        return self.clients(options, 1)[0]
+
+    def clients(self, options: ConnectionOptions, count: int) -> Sequence[ManagementClient]:
+        """As many for these options, such as for threads; they have one credential, so that a token is asked for once. Likewise kept."""
+        clients = self._clients.setdefault(options, [])
+        self._clients.move_to_end(options)
+        while len(clients) < count:
+            clients.append(clients[0].another() if clients else open_client(options))
         while len(self._clients) > _MOST_KEPT:
-            self._clients.popitem(last=False)[1].close()
-        return client
+            _close_all(self._clients.popitem(last=False)[1])
+        return clients[:count]
+
+    def forget(self, options: ConnectionOptions) -> None:
+        """Close those for these options, also under whoever uses them; the next use opens them again."""
+        _close_all(self._clients.pop(options, ()))
 
     def close(self) -> None:
         """Close all; the next use opens them again."""
         while self._clients:
-            self._clients.popitem()[1].close()
+            _close_all(self._clients.popitem()[1])
 
     def __len__(self) -> int:
-        return len(self._clients)
+        return sum(map(len, self._clients.values()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Connections, ()
+
+
+def _close_all(clients: Iterable[ManagementClient]) -> None:
+    for client in clients:
+        client.close()
 
 
 CONNECTIONS: Final = Connections()

@@ -30,6 +30,7 @@ from spark_sb_mgmt.spark.options.objects import PeekOptions
 from spark_sb_mgmt.spark.options.parsing import read_options
 from spark_sb_mgmt.spark.reading.peek_reader import PeekReader
 from spark_sb_mgmt.spark.reading.read_schema import read_columns, read_schema
+from spark_sb_mgmt.spark.reading.side_by_side import MOST_AT_ONCE
 from tests.bench.bench_emulator import Usage
 from tests.bench.delaying_relay import delaying
 from tests.bench.figures import Figure
@@ -49,7 +50,10 @@ LONG_ROUND_TRIP_S: Final = 0.2
 CASE: Final = "read 1 KB"
 # To reach.
 AGAINST_TASKS, AGAINST_LOOP, OFF_THE_LINE, FLAT, FOR_THE_WAY, TRIPS = 8.0, 20.0, 0.15, 1.1, 1.5, 12
-CONFIG = {"UserConfig": {"Namespaces": [{"Name": "bench", "Queues": [{"Name": QUEUE, "Properties": {"MaxMessageSizeInKilobytes": 1024}}]}]}}
+# Of a plan of many entities.
+MANY: Final = tuple(f"many-{at}" for at in range(16))
+_QUEUES = [{"Name": name, "Properties": {"MaxMessageSizeInKilobytes": 1024}} for name in (QUEUE, *MANY)]
+CONFIG = {"UserConfig": {"Namespaces": [{"Name": "bench", "Queues": _QUEUES}]}}
 
 
 def sample() -> bytes:
@@ -182,6 +186,8 @@ def run() -> Iterator[Figure]:
     spark = local_spark()
     with tempfile.TemporaryDirectory() as folder, Program(CONFIG, Path(folder)) as program:
         fill(program.ready(), QUEUE, sample(), MESSAGES)
+        for name in MANY:
+            fill(program, name, sample(), 1_000)
         reading = Reading(spark, program.connection_string)
         yield from _figures(reading, program.port)
     spark.stop()
@@ -244,18 +250,20 @@ def _over_a_long_way(reading: Reading, port: int) -> Iterator[Figure]:
 def _planning(port: int, reading: Reading) -> Iterator[Figure]:
     """Round trips by the time that they take over a way so long that nothing else counts."""
     with delaying(port, LONG_ROUND_TRIP_S) as far:
-        given = {"connectionString": reading.through(far).connection_string, "queue": QUEUE}
-        options = read_options(given, {})
-        assert isinstance(options, PeekOptions)
-        reader = PeekReader(options, read_columns(read_schema(options.operation), options.operation))
-        for name, target in (("round trips, connecting too", None), ("round trips", TRIPS)):
-            start = time.perf_counter()
-            reader.partitions()
-            trips = (time.perf_counter() - start) / LONG_ROUND_TRIP_S
-            yield Figure(f"plan {MESSAGES} messages", name, trips)
-            if target is not None:
-                yield Figure(f"plan {MESSAGES} messages", f"{target} / that", target / trips, 1.0)
-    CONNECTIONS.close()
+        string = reading.through(far).connection_string
+        for case, names in ((f"plan {MESSAGES} messages", [QUEUE]), (f"plan {len(MANY)} entities", MANY)):
+            options = read_options({"connectionString": string, "entityPath": ",".join(names)}, {})
+            assert isinstance(options, PeekOptions)
+            reader = PeekReader(options, read_columns(read_schema(options.operation), options.operation))
+            most = TRIPS * len(names) / min(len(names), MOST_AT_ONCE)
+            for name, target in (("round trips, connecting too", None), ("round trips", most)):
+                start = time.perf_counter()
+                reader.partitions()
+                trips = (time.perf_counter() - start) / LONG_ROUND_TRIP_S
+                yield Figure(case, name, trips)
+                if target is not None:
+                    yield Figure(case, f"{target:g} / that", target / trips, 1.0)
+            CONNECTIONS.close()
 
 
 def steady(few: Cost, more: Cost, messages: int) -> Cost:

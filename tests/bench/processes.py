@@ -15,6 +15,8 @@ def running(serve: Callable[..., None], *arguments: Any) -> Iterator[Any]:
     ours, its = context.Pipe()
     process = context.Process(target=serve, args=(*arguments, its), daemon=True)
     process.start()
+    # The pipe ends then with the process, and nobody waits for one that died.
+    its.close()
     try:
         yield ours.recv()
     finally:

@@ -259,6 +259,18 @@ def test_the_entity_of_the_connection_string(emulator: Emulator) -> None:
         client.entity()
 
 
+def test_another_client_has_a_connection_of_its_own(emulator: Emulator) -> None:
+    with ManagementClient.from_connection_string(f"{emulator.connection_string}EntityPath=orders") as client, client.another() as other:
+        for one in (client, other):
+            with one.entity() as orders:
+                assert (orders.path, len(orders.peek_message())) == ("orders", 0)
+        assert emulator.connections == 2
+        client.close()
+        with other.entity() as orders:
+            assert len(orders.peek_message()) == 0
+    assert emulator.connections == 0
+
+
 def test_transactions_take_effect_together_or_not_at_all(orders: EntityClient, sdk: Sdk) -> None:
     sdk.send("orders", b"a", b"b")
     tokens = [message.lock_token for message in orders.receive_by_sequence_number(sdk.defer("orders", 2))]

@@ -7,15 +7,15 @@ cut exactly when the messages are read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from spark_sb_mgmt.client import EntityClient
 from spark_sb_mgmt.connection.planning import Extent, Search, sequence_number_at
-from spark_sb_mgmt.spark.connections import open_entity
 from spark_sb_mgmt.spark.options.objects import PeekOptions, ReceiveOptions
 from spark_sb_mgmt.spark.reading.gaps import occupied
 from spark_sb_mgmt.spark.reading.partitioning import Span, spans_of
-from spark_sb_mgmt.spark.reading.read_errors import explained
+from spark_sb_mgmt.spark.reading.side_by_side import ask_each
 
 # The times of neighbours may be out of order by as much as the service's clocks differ.
 CLOCK_MARGIN_MS: Final = 1_000
@@ -25,18 +25,16 @@ def spans_of_read(
     options: PeekOptions | ReceiveOptions, *, enqueued_from_ms: int | None = None, enqueued_until_ms: int | None = None
 ) -> list[Span]:
     """Ranges of all entities of a read, as `find_spans` finds them."""
-    spans: list[Span] = []
-    for path in options.entities:
-        with explained(options.operation, path, options.session_id), open_entity(options.connection, path) as entity:
-            spans += find_spans(
-                entity,
-                from_sequence_number=options.from_sequence_number,
-                until_sequence_number=options.until_sequence_number,
-                enqueued_from_ms=enqueued_from_ms,
-                enqueued_until_ms=enqueued_until_ms,
-                session_id=options.session_id,
-            )
-    return spans
+    find = partial(
+        find_spans,
+        from_sequence_number=options.from_sequence_number,
+        until_sequence_number=options.until_sequence_number,
+        enqueued_from_ms=enqueued_from_ms,
+        enqueued_until_ms=enqueued_until_ms,
+        session_id=options.session_id,
+    )
+    found = ask_each(options, options.entities, find, options.session_id)
+    return [span for spans in found.values() for span in spans]
 
 
 def find_spans(

@@ -20,6 +20,7 @@ from spark_sb_mgmt.spark.reading.message_batches import BATCH_BYTES, BATCH_MESSA
 from spark_sb_mgmt.spark.reading.partitioning import SessionsPartition, plan_sessions
 from spark_sb_mgmt.spark.reading.read_errors import explained
 from spark_sb_mgmt.spark.reading.read_schema import SESSION_STATE, ReadColumns
+from spark_sb_mgmt.spark.reading.side_by_side import ask_each
 
 
 class SessionsReader(DataSourceReader):
@@ -31,11 +32,7 @@ class SessionsReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
-        sessions: dict[str, list[str]] = {}
-        for path in options.entities:
-            with explained(options.operation, path), open_entity(options.connection, path) as entity:
-                sessions[path] = entity.get_message_sessions(options.last_updated_since)
-        return plan_sessions(sessions)
+        return plan_sessions(ask_each(options, options.entities, lambda entity: entity.get_message_sessions(options.last_updated_since)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SessionsPartition), "partitions() gives no other"

@@ -11,9 +11,8 @@ query a new checkpoint then.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -21,18 +20,16 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from spark_sb_mgmt.client import EntityClient
 from spark_sb_mgmt.connection.planning import Extent, lowest_sequence_number
 from spark_sb_mgmt.errors import MessageNotFoundError
-from spark_sb_mgmt.spark.connections import open_entity
 from spark_sb_mgmt.spark.options.checks import wrong
 from spark_sb_mgmt.spark.options.objects import StreamOptions
 from spark_sb_mgmt.spark.reading.gaps import occupied
 from spark_sb_mgmt.spark.reading.message_batches import Wanted
 from spark_sb_mgmt.spark.reading.partitioning import PAGES_OF_A_PART, RangesPartition, Span, plan_ranges, spans_of
 from spark_sb_mgmt.spark.reading.ranges_reader import read_ranges
-from spark_sb_mgmt.spark.reading.read_errors import explained
 from spark_sb_mgmt.spark.reading.read_schema import ReadColumns
+from spark_sb_mgmt.spark.reading.side_by_side import ask_each
 from spark_sb_mgmt.spark.reading.stream_offsets import (
     Offset,
-    Position,
     at_number,
     behind,
     furthest,
@@ -55,6 +52,7 @@ else:
         SupportsTriggerAvailableNow = object
         HAS_READ_LIMITS = False
 
+T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -78,14 +76,12 @@ class PeekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:  # noqa: N802
         # Asked for twice, to plan the first micro-batch and to read it: what came in between must not fall through.
         if self._initial is None:
-            self._initial = {path: self._starting(path) for path in self.options.entities}
+            start = self.options.starting_sequence_number
+            if start == "latest":
+                self._initial = self.reportLatestOffset()
+            else:
+                self._initial = {path: at_number(start) if isinstance(start, int) else {} for path in self.options.entities}
         return self._initial
-
-    def _starting(self, path: str) -> Position:
-        start = self.options.starting_sequence_number
-        if isinstance(start, int):
-            return at_number(start)
-        return {} if start == "earliest" else behind(self._extents(path))
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:  # noqa: N802
         """Up to 4.1 Spark gives neither where it starts nor a limit."""
@@ -96,14 +92,15 @@ class PeekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._initial
         start = self._reached if start is None else start
         end = {}
-        for path in self.options.entities:
+        for path, latest in self.reportLatestOffset().items():
             position = start.get(path, {})
-            reached = furthest(position, behind(self._extents(path)))
+            reached = furthest(position, latest)
             end[path] = reached if self._target is None else no_further(reached, self._target.get(path, {}), position)
         return end if limit is None or isinstance(limit, ReadAllAvailable) else self._limited(start, end, limit.max_rows)
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
-        return {path: behind(self._extents(path)) for path in self.options.entities}
+        session_id = self.options.session_id
+        return self._ask(self.options.entities, lambda entity: behind(entity.extents(session_id)))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         most = self.options.max_messages_per_trigger
@@ -112,58 +109,53 @@ class PeekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self.reportLatestOffset()
 
-    @contextmanager
-    def _entity(self, path: str) -> Iterator[EntityClient]:
-        options = self.options
-        with explained(options.operation, path, options.session_id), open_entity(options.connection, path) as entity:
-            yield entity
-
-    def _extents(self, path: str) -> list[Extent]:
-        with self._entity(path) as entity:
-            return entity.extents(self.options.session_id)
+    def _ask(self, paths: Iterable[str], ask: Callable[[EntityClient], T]) -> dict[str, T]:
+        return ask_each(self.options, paths, ask, self.options.session_id)
 
     def _limited(self, start: Offset, end: Offset, most: int) -> Offset:
         """Not so far that there are more messages than that. At least one is, if there are any, so that a gap is not read by inches."""
         waiting = {path: ranges_between(start.get(path, {}), end[path]) for path in end}
-        standing = {path: self._first_of(path, ranges) for path, ranges in waiting.items()}
+        standing = self._first_of(waiting)
         widths = {at: high - low for at, (low, high) in enumerate(one for ranges in standing.values() for one in ranges)}
         shares = shared_out(widths, most, sum(number for position in start.values() for number in position.values()))
-        limited: Offset = {}
+        cuts: dict[str, list[tuple[int, int]]] = {}
         base = 0
         for path, ranges in standing.items():
-            cuts = [(low + shares[base + at] - 1, high) for at, (low, high) in enumerate(ranges) if base + at in shares]
+            cuts[path] = [(low + shares[base + at] - 1, high) for at, (low, high) in enumerate(ranges) if base + at in shares]
             base += len(ranges)
-            reached = behind(Extent(low, low) for low, _ in self._first_of(path, cuts))
-            limited[path] = furthest(start.get(path, {}), reached)
-        return limited
+        reached = {path: behind(Extent(low, low) for low, _ in ranges) for path, ranges in self._first_of(cuts).items()}
+        return {path: furthest(start.get(path, {}), reached[path]) for path in end}
 
-    def _first_of(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    def _first_of(self, ranges: Mapping[str, Sequence[tuple[int, int]]]) -> dict[str, list[tuple[int, int]]]:
         """Each range from its first message on; those without one are left out. One round trip."""
-        if not ranges:
-            return []
-        with self._entity(path) as entity:
-            found = entity.search([lowest_sequence_number(low, high) for low, high in ranges], self.options.session_id)
-        return [(first, high) for first, (_, high) in zip(found, ranges, strict=True) if first is not None]
+
+        def first_of(entity: EntityClient) -> list[tuple[int, int]]:
+            searched = ranges[entity.path]
+            found = entity.search([lowest_sequence_number(low, high) for low, high in searched], self.options.session_id)
+            return [(first, high) for first, (_, high) in zip(found, searched, strict=True) if first is not None]
+
+        found = self._ask((path for path in ranges if ranges[path]), first_of)
+        return {path: found.get(path, []) for path in ranges}
 
     # --- micro-batches --------------------------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         options = self.options
         self._reached = end
-        spans: list[Span] = []
-        for path in end:
-            ranges = ranges_between(start.get(path, {}), end[path])
-            if not ranges:
-                continue
-            with self._entity(path) as entity:
-                lasts = entity.search([lowest_sequence_number(high - 1, high) for _, high in ranges], options.session_id)
-                gone = [high - 1 for last, (_, high) in zip(lasts, ranges, strict=True) if last is None]
-                if gone:
-                    self._data_loss(path, gone)
-                if sum(high - low for low, high in ranges) > options.page_size * PAGES_OF_A_PART:
-                    [ranges] = entity.search([occupied([Extent(low, high - 1) for low, high in ranges])], options.session_id)
-            spans += spans_of(path, ranges, None, None)
+        between = {path: ranges_between(start.get(path, {}), end[path]) for path in end}
+        found = self._ask((path for path in between if between[path]), lambda entity: self._spans(entity, between[entity.path]))
+        spans = [span for several in found.values() for span in several]
         return plan_ranges(spans, num_partitions=options.num_partitions, page_size=options.page_size, max_messages=None)
+
+    def _spans(self, entity: EntityClient, ranges: Sequence[tuple[int, int]]) -> list[Span]:
+        session_id = self.options.session_id
+        lasts = entity.search([lowest_sequence_number(high - 1, high) for _, high in ranges], session_id)
+        gone = [high - 1 for last, (_, high) in zip(lasts, ranges, strict=True) if last is None]
+        if gone:
+            self._data_loss(entity.path, gone)
+        if sum(high - low for low, high in ranges) > self.options.page_size * PAGES_OF_A_PART:
+            [ranges] = entity.search([occupied([Extent(low, high - 1) for low, high in ranges])], session_id)
+        return spans_of(entity.path, ranges, None, None)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangesPartition), "partitions() gives no other"
