@@ -9,6 +9,7 @@ lost take the attempts in flight with them and are opened again for the next.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -30,14 +31,13 @@ Outcome: TypeAlias = "T | SbMgmtError"
 class Call(Generic[T]):
     """One request with all its attempts. `tag` is the caller's own."""
 
-    __slots__ = ("abandoned", "attempts", "deadline", "due", "finished", "request", "started", "tag", "tracking_id", "transaction")
+    __slots__ = ("abandoned", "attempts", "due", "finished", "request", "started", "tag", "tracking_id", "transaction")
 
     def __init__(
         self,
         request: Request[T],
         tag: Any,
         started: float,
-        deadline: Deadline,
         transaction: TransactionHandle | None,
         finished: Callable[[Call[T], Any], None],
     ) -> None:
@@ -50,9 +50,8 @@ class Call(Generic[T]):
         # Called once, with the outcome.
         self.finished = finished
         self.attempts = 0
-        # When the next attempt is to be made, and by when the present one must be answered.
+        # When the next attempt is to be made.
         self.due = 0.0
-        self.deadline = deadline
         self.abandoned = False
 
 
@@ -75,18 +74,25 @@ class Channel:
         self.connection = connection
         self.entity = entity
         self.is_closed = False
+        self._process = os.getpid()
         self._links: RequestLinks | None = None
         self._ready: deque[Call[Any]] = deque()
         self._waiting: list[Call[Any]] = []
         self._arrived: deque[tuple[Call[Any], Exchange]] = deque()
+        # By when the peer must give credit for what is ready; None while it does, and while nobody of ours could send.
+        self._credit_deadline: Deadline | None = None
 
     # --- for callers ----------------------------------------------------------------------------------------------------
 
     def call(self, request: Request[T], transaction: TransactionHandle | None = None) -> T:
         """One request, to its end."""
         window: Window[T] = Window(self, 1, transaction)
-        window.submit(request, None)
-        _, outcome = window.next()
+        try:
+            window.submit(request, None)
+            _, outcome = window.next()
+        finally:
+            # Interrupted, nobody waits for it any more: it must not be sent by whoever drives next.
+            window.abandon()
         if isinstance(outcome, SbMgmtError):
             raise outcome
         return outcome
@@ -125,7 +131,8 @@ class Channel:
     def submit(
         self, request: Request[T], tag: Any, transaction: TransactionHandle | None, finished: Callable[[Call[T], Any], None]
     ) -> Call[T]:
-        call = Call(request, tag, self.connection.timing.clock(), self._deadline(), transaction, finished)
+        # Another thread may be driving: it sends this too.
+        call = Call(request, tag, self.connection.timing.clock(), transaction, finished)
         self._ready.append(call)
         return call
 
@@ -133,6 +140,9 @@ class Channel:
         """Drive the connection until it is enough. What can be sent meanwhile is sent."""
         with self.connection.driving():
             self._check_open()
+            self._leave_to_parent()
+            # Others may have had their turns first.
+            self._credit_deadline = None
             try:
                 if self.connection.engine is not None:
                     # What came while nobody listened: a request must not be sent on links that are known to have ended.
@@ -152,6 +162,18 @@ class Channel:
         if self.is_closed:
             raise ClosedError("the entity was closed", entity=self.entity)
 
+    def _leave_to_parent(self) -> None:
+        """In a forked process: what changes something and is still to be sent is sent by the parent, whose copy of the call this is."""
+        if self._process == os.getpid():
+            return
+        self._process = os.getpid()
+        calls = [*self._ready, *self._waiting]
+        self._ready, self._waiting = deque(call for call in calls if call.request.safe), []
+        for call in calls:
+            if not call.request.safe:
+                stays = ConnectionLostError("the process was forked, and the request stayed with the parent", may_have_taken_effect=True)
+                self._attempt_failed(call, stays)
+
     # --- the life of a call ---------------------------------------------------------------------------------------------
 
     def _deadline(self) -> Deadline:
@@ -163,22 +185,20 @@ class Channel:
         due = [call for call in self._waiting if call.due <= now]
         if due:
             self._waiting = [call for call in self._waiting if call.due > now]
-            for call in due:
-                call.deadline = self._deadline()
-                self._ready.append(call)
+            self._ready.extend(due)
         if self._ready and not self._has_links():
             try:
                 self._open_links()
             except SbMgmtError as problem:
-                self._opening_failed(problem)
+                self._attempts_failed(problem)
                 return
         self._send_without_waiting()
         self._drive()
 
-    def _opening_failed(self, error: SbMgmtError) -> None:
-        ready, self._ready = self._ready, deque()
-        for call in ready:
-            self._attempt_failed(call, own_copy(error))
+    def _attempts_failed(self, error: SbMgmtError) -> None:
+        """Of all that is ready. One by one: another thread may be submitting."""
+        while self._ready:
+            self._attempt_failed(self._ready.popleft(), own_copy(error))
 
     def _has_links(self) -> bool:
         return self._links is not None and self._links.is_usable
@@ -196,6 +216,7 @@ class Channel:
         if links is None:
             return
         while self._ready and links.is_usable and links.can_send:
+            self._credit_deadline = None
             call = self._ready.popleft()
             if not call.abandoned:
                 self._send(call, links)
@@ -209,7 +230,7 @@ class Channel:
         try:
             links.send(
                 lambda message_id, reply_to: encode_request(call.request, message_id, reply_to, timeout, tracking_id=call.tracking_id),
-                call.deadline,
+                self._deadline(),
                 lambda exchange: self._arrived.append((call, exchange)),
                 None if handle is None else handle.transaction_id,
             )
@@ -225,7 +246,8 @@ class Channel:
         if links is not None and links.next_deadline is not None:
             waits.append(links.next_deadline.remaining)
         if self._ready:
-            waits.append(self._ready[0].deadline.remaining)
+            self._credit_deadline = self._credit_deadline or self._deadline()
+            waits.append(self._credit_deadline.remaining)
         if self._waiting:
             waits.append(max(0.0, min(call.due for call in self._waiting) - connection.clock()))
         wait = min(waits, default=0.0)
@@ -237,10 +259,10 @@ class Channel:
         connection.check_open()
         if links is not None:
             links.expire()
-        while self._ready and self._ready[0].deadline.passed:
-            # The peer gave no credit for it.
-            call = self._ready.popleft()
-            self._attempt_failed(call, call.deadline.error())
+        late = self._credit_deadline
+        if late is not None and late.passed and not (links is not None and links.is_usable and links.can_send):
+            self._credit_deadline = None
+            self._attempts_failed(late.error())
             if links is not None:
                 links.no_credit()
 

@@ -66,16 +66,17 @@ class DrivenClock:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._undriven = 0.0
-        self._left_at: float | None = clock()
+        # Seconds in which nobody drove, and since when nobody does. Set as one: any thread may ask for the time.
+        self._state: tuple[float, float | None] = (0.0, clock())
 
     def __call__(self) -> float:
-        return (self._clock() if self._left_at is None else self._left_at) - self._undriven
+        undriven, left_at = self._state
+        return (self._clock() if left_at is None else left_at) - undriven
 
     def enter(self) -> None:
-        if self._left_at is not None:
-            self._undriven += max(0.0, self._clock() - self._left_at)
-            self._left_at = None
+        undriven, left_at = self._state
+        if left_at is not None:
+            self._state = (undriven + max(0.0, self._clock() - left_at), None)
 
     def leave(self) -> None:
-        self._left_at = self._clock()
+        self._state = (self._state[0], self._clock())

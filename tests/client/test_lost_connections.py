@@ -15,6 +15,8 @@ import pytest
 
 from spark_sb_mgmt.amqp.types import Array, Int, Map
 from spark_sb_mgmt.client import EntityClient, ManagementClient, ScheduledMessage
+from spark_sb_mgmt.connection.channel import Window
+from spark_sb_mgmt.connection.credentials import SharedAccessKey, Token
 from spark_sb_mgmt.connection.endpoint import Endpoint
 from spark_sb_mgmt.connection.retry import RetryPolicy
 from spark_sb_mgmt.connection.streams import ByteStream
@@ -32,11 +34,13 @@ from spark_sb_mgmt.errors import (
     TransactionError,
 )
 from spark_sb_mgmt.operations.peek import peek_message
+from spark_sb_mgmt.operations.schedule import cancel_scheduled_message
 from tests.client.scripted_peer import QUICK, Asked, ScriptedPeer, wait_for_bytes
 from tests.client.test_misbehaving_service import page
 
 LATER = datetime(2100, 1, 1, tzinfo=timezone.utc)
 SCHEDULED = ScheduledMessage(b"body", LATER, "m1")
+NEVER_SOON, LONGEST_WAITS = RetryPolicy(base_delay_s=3600.0, max_delay_s=3600.0), Timing(random=lambda: 1.0)
 
 LOSSES: dict[str, Callable[[Asked], None]] = {
     "socket-closed": Asked.drop,
@@ -226,6 +230,39 @@ def test_a_pipeline_that_is_left_early_disturbs_nobody() -> None:
         next(outcomes)
         outcomes.close()
         assert orders.peek_message(55)[0].sequence_number == 55
+
+
+def ticking(passed: list[float]) -> Callable[[Asked], None]:
+    """Each request takes nearly all the time that it has."""
+
+    def script(asked: Asked) -> None:
+        passed[0] += 0.25
+        answer(asked)
+
+    return script
+
+
+def test_a_change_that_waits_for_its_turn_has_all_its_time_once_it_is_sent() -> None:
+    """As where another thread drives the connection, for another entity."""
+    passed = [0.0]
+    timing = Timing(clock=lambda: passed[0])
+    with ScriptedPeer(ticking(passed)) as peer, peer.client(timing=timing, max_retries=0) as client:
+        orders, other = client.entity("orders"), client.entity("other")
+        window: Window[None] = Window(orders._channel, 1)
+        window.submit(cancel_scheduled_message([1]), "mine")
+        for _ in range(3):
+            other.peek_message()
+        assert window.next() == ("mine", None)
+
+
+def test_many_requests_may_wait_long_for_credit_as_long_as_some_comes() -> None:
+    passed = [0.0]
+    timing = Timing(clock=lambda: passed[0])
+    with ScriptedPeer(ticking(passed), credit_of={"$cbs": 1, "orders/$management": 1}) as peer:
+        with peer.client(timing=timing, max_retries=0) as client, client.entity("orders") as orders:
+            outcomes = orders.pipeline([peek_message(number) for number in range(20)], depth=20)
+            assert sorted(outcome[0].sequence_number for _, outcome in outcomes if not isinstance(outcome, SbMgmtError)) == list(range(20))
+        assert passed[0] == 20 * 0.25
 
 
 # --- deadlines ----------------------------------------------------------------------------------------------------------
@@ -625,6 +662,37 @@ def test_a_forked_process_has_a_connection_of_its_own_and_leaves_the_parents_alo
         assert peer.accepted == 2
 
 
+def test_a_forked_process_does_not_send_what_the_parent_is_still_to_send() -> None:
+    def busy(asked: Asked) -> None:
+        asked.reply(503, None, "com.microsoft:server-busy")
+
+    with ScriptedPeer(first(busy)) as peer, peer.client(retry=NEVER_SOON, timing=LONGEST_WAITS) as client:
+        orders = client.entity("orders")
+
+        def run() -> None:
+            with pytest.raises(ClosedError):
+                orders.schedule_message([SCHEDULED])
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        deadline = time.monotonic() + 10
+        while not orders._channel._waiting:
+            assert time.monotonic() < deadline
+        child = os.fork()
+        if child == 0:
+            try:
+                for call in orders._channel._waiting:
+                    call.due = 0.0
+                orders.peek_message()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert [asked.operation for asked in peer.requests] == ["schedule-message", "peek-message"]
+        client.close()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
 def test_an_interrupt_leaves_a_client_that_can_be_used() -> None:
     def interrupted(seconds: float, ended: threading.Event) -> None:
         raise KeyboardInterrupt
@@ -635,6 +703,28 @@ def test_an_interrupt_leaves_a_client_that_can_be_used() -> None:
         with pytest.raises(KeyboardInterrupt):
             orders.peek_message()
         assert orders.peek_message(9)[0].sequence_number == 9
+
+
+class InterruptedOnce:
+    """A credential that Ctrl-C comes in the middle of, the first time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def token(self, audience: str, now: float) -> Token:
+        self.asked += 1
+        if self.asked == 1:
+            raise KeyboardInterrupt
+        return SharedAccessKey("root", "key").token(audience, now)
+
+
+def test_a_request_that_was_interrupted_is_not_sent_later() -> None:
+    with ScriptedPeer(answer) as peer, peer.client() as client, client.entity("orders") as orders:
+        client._connection._credential = InterruptedOnce()
+        with pytest.raises(KeyboardInterrupt):
+            orders.schedule_message([SCHEDULED])
+        orders.peek_message()
+        assert [asked.operation for asked in peer.requests] == ["peek-message"]
 
 
 def test_a_client_does_not_pickle() -> None:
