@@ -108,7 +108,9 @@ class WebSocketStream:
 
     def _handle(self, event: events.Event) -> None:
         if isinstance(event, events.BytesMessage):
-            self._received.append(event.data)
+            # Some end a message by a frame with nothing in it; to those above, nothing would be the end of the stream.
+            if event.data:
+                self._received.append(event.data)
         elif isinstance(event, events.Ping):
             self._to_send += self._protocol.send(event.response())
         elif isinstance(event, events.CloseConnection):
