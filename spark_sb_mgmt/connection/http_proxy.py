@@ -38,13 +38,14 @@ def proxy_for(host: str) -> Proxy | None:
     named = proxies.get("https") or proxies.get("all")
     if not named or proxy_bypass(host):
         return None
-    parts = urlsplit(named if "//" in named else f"//{named}")
+    problem = InvalidArgumentError("HTTPS_PROXY", "of the environment is not http://<host>:<port>, the one kind of proxy that is supported")
     try:
+        parts = urlsplit(named if "//" in named else f"//{named}")
         name, port = parts.hostname, parts.port or _DEFAULT_PORT
     except ValueError:
-        name = None
+        raise problem from None
     if parts.scheme not in ("", "http") or not name:
-        raise InvalidArgumentError("HTTPS_PROXY", "of the environment is not http://<host>:<port>, the one kind of proxy that is supported")
+        raise problem
     authorization = None
     if parts.username is not None:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

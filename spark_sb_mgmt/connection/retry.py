@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spark_sb_mgmt.connection.timing import number_of_seconds
 from spark_sb_mgmt.errors import InvalidArgumentError, OutcomeUnknownError, RemoteProtocolError, SbMgmtError
 from spark_sb_mgmt.operations.arguments import integer
 
@@ -32,6 +33,9 @@ class RetryPolicy:
         retries = integer(self.max_retries)
         if retries is None or retries < 0:
             raise InvalidArgumentError("maxRetries", f"is {self.max_retries!r:.60}: it must be 0 or more")
+        for name, seconds in vars(self).items():
+            if name.endswith("_s") and seconds != 0 and (seconds is not None or name != "deadline_s"):
+                number_of_seconds(name, seconds)
 
 
 def wait_before_retry(policy: RetryPolicy, error: SbMgmtError, attempt: int, safe: bool, elapsed_s: float, random: float) -> float | None:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from spark_sb_mgmt.connection.retry import RetryPolicy
+from spark_sb_mgmt.connection.timing import number_of_seconds
 from spark_sb_mgmt.errors import InvalidArgumentError
 from spark_sb_mgmt.operations.arguments import integer
 
 Transport = Literal["amqp", "amqpWebSocket"]
-# An AMQP uint, and not so large that a deadline of ours would overflow anything.
-_LONGEST_SERVER_TIMEOUT_MS: Final = 2**31 - 1
+# An AMQP uint.
+_LONGEST_SERVER_TIMEOUT_MS: Final = 2**32 - 1
 DEEPEST_PIPELINE: Final = 10_000
 
 
@@ -50,8 +51,8 @@ class Settings:
         whole_number("serverTimeoutMs", self.server_timeout_ms, 1, _LONGEST_SERVER_TIMEOUT_MS)
         whole_number("pipelineDepth", self.pipeline_depth, 1, DEEPEST_PIPELINE)
         for name, seconds in vars(self).items():
-            if name.endswith("_s") and (not isinstance(seconds, (int, float)) or not seconds > 0):
-                raise InvalidArgumentError(name, f"is {seconds!r:.60}: it must be a number of seconds above 0")
+            if name.endswith("_s"):
+                number_of_seconds(name, seconds)
 
     @property
     def request_timeout_s(self) -> float:

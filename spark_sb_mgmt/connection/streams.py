@@ -187,10 +187,18 @@ def connect_tcp(host: str, port: int, deadline: Deadline) -> socket.socket:
         addresses = within(deadline, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except OSError as problem:
         raise ConnectionFailedError(f"the name {host} is not known: {_why(problem)}") from problem
+    except UnicodeError:
+        # What the encoding of names says of a part that is empty or too long.
+        raise ConnectionFailedError(f"{host} cannot be the name of a host", retryable=False) from None
     failure: OSError | None = None
     for position, (family, kind, protocol, _, address) in enumerate(addresses):
         deadline.check()
-        sock = socket.socket(family, kind, protocol)
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError as problem:
+            # A kind of address that this machine does not have, as where IPv6 is turned off.
+            failure = problem
+            continue
         try:
             # An address that does not answer leaves time for the next ones.
             sock.settimeout(deadline.remaining / (len(addresses) - position))

@@ -11,8 +11,18 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Final
 
-from spark_sb_mgmt.errors import DeadlineExceededError
+from spark_sb_mgmt.errors import DeadlineExceededError, InvalidArgumentError
+
+# As long as a server timeout can be: neither the system's waits nor the milliseconds of a heartbeat hold any number.
+_LONGEST_S: Final = 2**32 // 1000
+
+
+def number_of_seconds(name: str, value: Any) -> None:
+    """Refuse what is no time to wait for."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LONGEST_S:
+        raise InvalidArgumentError(name, f"is {value!r:.60}: it must be a number of seconds above 0, at most {_LONGEST_S}")
 
 
 def _sleep(seconds: float, ended: threading.Event) -> None:

@@ -220,7 +220,7 @@ def test_a_proxy_that_does_not_connect(answer: bytes, says: str, retryable: bool
     assert error.retryable is retryable
 
 
-@pytest.mark.parametrize("named", ["socks5://127.0.0.1:1080", "http://127.0.0.1:none", "http://"])
+@pytest.mark.parametrize("named", ["socks5://127.0.0.1:1080", "http://127.0.0.1:none", "http://", "http://[::1"])
 def test_a_proxy_of_another_kind_is_refused_by_name(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", named)
     error = failure(f"Endpoint=sb://ns.example;{KEY}", transport="amqpWebSocket")
@@ -252,6 +252,28 @@ def test_a_name_that_there_is_not() -> None:
     error = failure(f"Endpoint=sb://no-such-namespace.invalid;{KEY}")
     assert isinstance(error, ConnectionFailedError)
     assert "the name no-such-namespace.invalid is not known" in str(error)
+
+
+@pytest.mark.parametrize("host", ["ns..example", f"{'n' * 64}.servicebus.windows.net"])
+@pytest.mark.parametrize("transport", ["amqp", "amqpWebSocket"])
+def test_a_name_that_cannot_be_one(host: str, transport: str) -> None:
+    error = failure(f"Endpoint=sb://{host};{KEY}", transport=transport)
+    assert isinstance(error, ConnectionFailedError)
+    assert f"{host} cannot be the name of a host" in str(error)
+    assert (error.retryable, error.entity) == (False, "orders")
+
+
+def test_an_address_of_a_kind_that_this_machine_does_not_have(start: Callable[..., Emulator], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = start().connection_string
+    resolve = socket.getaddrinfo
+
+    def both(*args: Any, **options: Any) -> list[Any]:
+        # A family that there is not, as IPv6 is none where it is turned off.
+        return [(9999, socket.SOCK_STREAM, 6, "", ("::1", 5671)), *resolve(*args, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+    with ManagementClient.from_connection_string(text) as client:
+        assert len(client.entity("orders").peek_message()) == 0
 
 
 def test_a_host_that_answers_no_connection() -> None:
