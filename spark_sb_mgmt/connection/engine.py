@@ -286,6 +286,8 @@ class Engine:
         event.session.close()
         for handler in self._handlers_of(event.session):
             handler.lost(error)
+        # Both sides have ended it: proton would keep it, and its links, for as long as the connection lasts.
+        event.session.free()
 
     def _handlers_of(self, session: ProtonSession) -> list[LinkHandler]:
         handlers = dict.fromkeys(handler for _, handler in self._handlers.values())

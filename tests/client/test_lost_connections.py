@@ -514,6 +514,28 @@ def test_an_entity_that_was_closed_leaves_the_others_alone() -> None:
         assert peer.accepted == 1
 
 
+def sessions(client: ManagementClient) -> int:
+    """That proton keeps on the connection."""
+    engine: Any = client._connection.engine
+    count, session = 0, engine._connection.session_head(0)
+    while session is not None:
+        count, session = count + 1, session.next(0)
+    return count
+
+
+def test_entities_that_were_closed_leave_nothing_behind() -> None:
+    """A worker of Spark keeps its connection for all its tasks, each of which opens an entity."""
+    with ScriptedPeer(answer) as peer, peer.client() as client, client.entity("orders") as orders:
+        for _ in range(10):
+            with client.entity("other") as other:
+                other.peek_message()
+            # What the peer says to the end comes with its next answer.
+            orders.peek_message()
+        # Of $cbs, of orders, and the last of the other, if its end is on the way.
+        assert sessions(client) <= 3
+        assert peer.accepted == 1
+
+
 @pytest.mark.parametrize(
     ("use", "error"),
     [
