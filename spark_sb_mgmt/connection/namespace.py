@@ -4,8 +4,9 @@ The one rule: one thread at a time, in the process that opened it. Calls from se
 its answer; who wants them side by side gives each thread a client. In a process that was forked the parent's connection is let go of
 without a byte, and a new one opened.
 
-Tokens: each entity's is put before its links are attached, and replaced, with requests in flight, when most of its life is over. A
-replacement that fails is tried again until the old one ends; the service then drops the links, and opening them anew says what is wrong.
+Tokens: each entity's is put before its links are attached, and replaced, with requests in flight, when most of its life is over. Whoever
+gives the new one may take its time: nobody waits for it meanwhile. A replacement that fails is tried again until the old one ends; the
+service then drops the links, and opening them anew says what is wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from spark_sb_mgmt.connection.bounded import within
+from spark_sb_mgmt.connection.bounded import Begun
 from spark_sb_mgmt.connection.cbs import encode_put_token, put_token_error
 from spark_sb_mgmt.connection.credentials import Credential, SharedAccessKey, Token
 from spark_sb_mgmt.connection.endpoint import Endpoint
@@ -32,6 +33,10 @@ from spark_sb_mgmt.operations import names
 
 # Between two attempts to replace a token.
 _RENEWAL_RETRY_S: Final = 10.0
+# Most tokens are there at once, signed here or kept by the library. For one that is not, answers are looked after first; then whether it
+# has come is looked at so often.
+_PATIENCE_S: Final = 0.05
+_LOOK_AGAIN_S: Final = 0.1
 
 
 @dataclass
@@ -39,6 +44,8 @@ class _Authorization:
     """A token that the service has. `renew_at` is None where it cannot be replaced."""
 
     renew_at: float | None
+    # A replacement is asked of the credential, then put.
+    asked: Begun[Token] | None = None
     renewal: Exchange | None = None
     next_token: Token | None = None
 
@@ -195,7 +202,7 @@ class NamespaceConnection:
         engine = self.open()
         if entity in self._authorizations or engine.mechanism == PLAIN:
             return
-        token = self._token(entity)
+        token = self._ask_token(entity).wait()
         deadline = self.deadline("put-token", self.settings.put_token_timeout_s)
         finished: list[Exchange] = []
         cbs = self._cbs_links()
@@ -205,13 +212,10 @@ class NamespaceConnection:
         self._check_put(finished[0], entity)
         self._authorizations[entity] = _Authorization(token.renew_at)
 
-    def _token(self, entity: str) -> Token:
+    def _ask_token(self, entity: str) -> Begun[Token]:
         audience, now = self.endpoint.audience(entity), self.timing.now()
         deadline = self.timing.deadline("token", self.settings.token_timeout_s)
-        try:
-            return within(deadline, lambda: self._credential.token(audience, now))
-        except SbMgmtError as problem:
-            raise problem.about(entity=entity) from None
+        return Begun(deadline, lambda: self._credential.token(audience, now))
 
     def _cbs_links(self) -> RequestLinks:
         if self._cbs is None or not self._cbs.is_usable:
@@ -246,9 +250,11 @@ class NamespaceConnection:
             try:
                 self._renew(entity, authorization)
             except SbMgmtError:
-                authorization.renewal = authorization.next_token = None
+                authorization.asked = authorization.renewal = authorization.next_token = None
                 authorization.renew_at = self.timing.now() + _RENEWAL_RETRY_S
-            if authorization.renewal is not None:
+            if authorization.asked is not None:
+                waits.append(_LOOK_AGAIN_S)
+            elif authorization.renewal is not None:
                 waits.append(authorization.renewal.deadline.remaining)
             elif authorization.renew_at is not None:
                 waits.append(max(0.0, authorization.renew_at - self.timing.now()))
@@ -265,7 +271,11 @@ class NamespaceConnection:
             authorization.renewal = authorization.next_token = None
             authorization.renew_at = token.renew_at
         elif authorization.renew_at is not None and self.timing.now() >= authorization.renew_at:
-            token = self._token(entity)
+            patience = 0.0 if authorization.asked is not None else _PATIENCE_S
+            authorization.asked = authorization.asked or self._ask_token(entity)
+            if not authorization.asked.is_done(patience):
+                return
+            token, authorization.asked = authorization.asked.result, None
             deadline = self.deadline("put-token", self.settings.put_token_timeout_s)
             authorization.renewal = self._put_token(self._cbs_links(), entity, token, deadline, _ignore)
             authorization.next_token = token

@@ -128,6 +128,62 @@ def test_a_replacement_that_fails_is_tried_again_later_and_disturbs_nobody(fail:
         assert peer.accepted == 1
 
 
+def test_a_credential_that_takes_its_time_over_a_new_token_holds_up_nobody(now: Now) -> None:
+    given = threading.Event()
+
+    class Identity:
+        asked = 0
+
+        def get_token(self, *scopes: str, **_: Any) -> SimpleNamespace:
+            self.asked += 1
+            # The first is there at once.
+            assert self.asked == 1 or given.wait(10)
+            return SimpleNamespace(token=f"eyJhbGciOiJub25lIn0.e30.{self.asked}", expires_on=now.seconds + 3600)
+
+    identity = Identity()
+    with ScriptedPeer(answer) as peer, peer.client(timing=now.timing) as client, client.entity("orders") as orders:
+        client._connection._credential = as_credential(identity)
+        orders.peek_message()
+        now.seconds += MOST_OF_A_LIFE
+        assert peeked(orders, 50) == list(range(50))
+        assert (identity.asked, len(peer.tokens)) == (2, 1)
+        given.set()
+        deadline = time.monotonic() + 10
+        while len(peer.tokens) < 2:
+            assert peeked(orders, 5) == list(range(5))
+            assert time.monotonic() < deadline
+        assert [asked.body for asked in peer.tokens] == ["eyJhbGciOiJub25lIn0.e30.1", "eyJhbGciOiJub25lIn0.e30.2"]
+        assert (identity.asked, peer.accepted) == (2, 1)
+
+
+def test_a_credential_that_never_gives_a_new_token_is_asked_again(now: Now) -> None:
+    never = threading.Event()
+
+    class Identity:
+        asked = 0
+
+        def get_token(self, *scopes: str, **_: Any) -> SimpleNamespace:
+            self.asked += 1
+            if self.asked == 2:
+                never.wait()
+            return SimpleNamespace(token="eyJhbGciOiJub25lIn0.e30.x", expires_on=now.seconds + 3600)
+
+    identity = Identity()
+    with ScriptedPeer(answer) as peer, peer.client(timing=now.timing, token_timeout_s=0.1) as client, client.entity("orders") as orders:
+        client._connection._credential = as_credential(identity)
+        orders.peek_message()
+        now.seconds += MOST_OF_A_LIFE
+        deadline = time.monotonic() + 10
+        try:
+            while len(peer.tokens) < 2:
+                assert peeked(orders, 5) == list(range(5))
+                now.seconds += 0.1
+                assert time.monotonic() < deadline
+        finally:
+            never.set()
+        assert identity.asked == 3
+
+
 def test_a_credential_that_gives_no_new_token_is_told_when_the_old_one_is_of_no_use(now: Now) -> None:
     class Identity:
         asked = 0

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from spark_sb_mgmt.connection.bounded import within
+from spark_sb_mgmt.connection.bounded import Begun, within
 from spark_sb_mgmt.connection.timing import Deadline
 from spark_sb_mgmt.errors import DeadlineExceededError
 
@@ -38,3 +38,23 @@ def test_what_does_not_come_is_not_waited_for() -> None:
         assert (caught.value.deadline, caught.value.seconds) == ("connect", 0.05)
     finally:
         never.set()
+
+
+def test_one_may_look_again_later() -> None:
+    go = threading.Event()
+    begun = Begun(deadline(10), lambda: go.wait(10) and 7)
+    assert not begun.is_done(0.0)
+    assert not begun.is_done(0.01)
+    go.set()
+    assert begun.is_done(10)
+    assert begun.is_done(0.0)
+    assert begun.result == 7
+
+
+def test_what_came_in_time_is_there_even_if_it_is_looked_at_late() -> None:
+    now = [0.0]
+    begun = Begun(Deadline("token", 1, lambda: now[0]), lambda: 7)
+    while begun._done.empty():
+        pass
+    now[0] = 2
+    assert begun.wait() == 7
