@@ -163,21 +163,26 @@ class EntityClient:
         self,
         rule: Rule | str | None = None,
         sql_expression: str | None = None,
-        correlation_filter: CorrelationFilter | dict[str, Any] | None = None,
+        correlation_filter: CorrelationFilter | Mapping[str, Any] | None = None,
         action_expression: str | None = None,
         *,
         rule_name: str | None = None,
+        filter_type: str | None = None,
+        rule_description: Mapping[str, Any] | None = None,
     ) -> None:
-        """A whole Rule; or its name, and the expression or the correlation filter that messages must match (without either, all do), and
-        what is then done to them."""
+        """A whole Rule; or its name, and the expression or the correlation filter that messages must match (without either, all do, or, by
+        `filter_type` false, none), and what is then done to them; or its name and all that as the wire has it, in `rule_description`."""
         if rule_name is not None:
             if rule is not None:
                 raise InvalidArgumentError("rule_name", "is given twice")
             rule = rule_name
+        beside = (sql_expression, correlation_filter, action_expression, filter_type)
+        if rule_description is not None and any(given is not None for given in beside):
+            raise InvalidArgumentError("rule_description", "says it all: leave out what is given beside it")
         if isinstance(rule, str):
-            rule = rules.rule_of(rule, sql_expression, correlation_filter, action_expression)
-        elif (sql_expression, correlation_filter, action_expression) != (None, None, None):
-            raise InvalidArgumentError("rule", "says it all if it is a Rule: give its name for the expressions beside it")
+            rule = rules.rule_of(rule, *beside) if rule_description is None else rules.rule_described(rule, rule_description)
+        elif any(given is not None for given in (*beside, rule_description)):
+            raise InvalidArgumentError("rule", "says it all if it is a Rule: give its name for what is given beside it")
         # What is neither is refused there.
         self.call(rules.add_rule(rule))  # type: ignore[arg-type]
 

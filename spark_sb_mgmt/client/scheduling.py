@@ -42,7 +42,8 @@ def _message(given: Any, row: int) -> ScheduledMessage:
     missing = [name for name in _NEEDED if name not in given]
     if missing:
         raise InvalidArgumentError("messages", f"has no {missing[0]}", row=row)
-    return ScheduledMessage(**given)
+    # As in a row, None is what is not there.
+    return ScheduledMessage(**{name: value for name, value in given.items() if value is not None or name in _NEEDED})
 
 
 def _with_row(error: RequestTooLargeError, body_size: int, messages: list[ScheduledMessage]) -> RequestTooLargeError:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from spark_sb_mgmt.amqp.encode import encode_value
 from spark_sb_mgmt.amqp.types import Described, Map, Timestamp, ULong, Value, type_name
 from spark_sb_mgmt.errors import InvalidArgumentError, RemoteProtocolError
-from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, RuleFilter, SqlFilter, SqlRuleAction, TrueFilter
+from spark_sb_mgmt.model import FILTER_TYPES, CorrelationFilter, FalseFilter, Rule, RuleFilter, SqlFilter, SqlRuleAction, TrueFilter
 from spark_sb_mgmt.operations import arguments, names, results
 from spark_sb_mgmt.operations.envelope import Request, Response
 
@@ -39,25 +39,67 @@ def add_rule(rule: Rule) -> Request[None]:
 def rule_of(
     rule_name: str,
     sql_expression: str | None = None,
-    correlation_filter: CorrelationFilter | dict[str, Any] | None = None,
+    correlation_filter: CorrelationFilter | Mapping[str, Any] | None = None,
     action_expression: str | None = None,
+    filter_type: str | None = None,
 ) -> Rule:
-    """A rule by its columns: messages match an expression, or a correlation filter, or, without either, all do."""
+    """A rule by its columns. Without `filter_type`: messages match an expression, or a correlation filter, or, without either, all do."""
     if sql_expression is not None and correlation_filter is not None:
         raise InvalidArgumentError("correlation_filter", "is given beside sql_expression: a rule has one filter")
-    rule_filter: RuleFilter = TrueFilter() if sql_expression is None else SqlFilter(sql_expression)
+    rule_filter: RuleFilter = FalseFilter() if filter_type == FILTER_TYPES[FalseFilter] else TrueFilter()
+    if sql_expression is not None:
+        rule_filter = SqlFilter(sql_expression)
     if correlation_filter is not None:
         rule_filter = _correlation_filter(correlation_filter)
+    if filter_type is not None:
+        arguments.one_of("filter_type", filter_type, dict.fromkeys(FILTER_TYPES.values(), ""))
+        if filter_type != FILTER_TYPES[type(rule_filter)]:
+            raise InvalidArgumentError("filter_type", f"is {filter_type}, and what is given beside it makes a {type(rule_filter).__name__}")
     return Rule(rule_name, rule_filter, None if action_expression is None else SqlRuleAction(action_expression))
+
+
+def rule_described(rule_name: str, rule_description: Mapping[str, Any]) -> Rule:
+    """A rule as the wire has it: `sql-filter` or `correlation-filter`, and perhaps `sql-rule-action`."""
+    known = (names.SQL_FILTER, names.CORRELATION_FILTER, names.SQL_RULE_ACTION)
+    parts = _by_wire_name(rule_description, known)
+    if parts is None:
+        raise InvalidArgumentError("rule_description", f"must be a dict of {', '.join(known)}, not {rule_description!r:.80}")
+    return rule_of(
+        rule_name,
+        _expression_of(names.SQL_FILTER, parts.get(names.SQL_FILTER)),
+        parts.get(names.CORRELATION_FILTER),
+        _expression_of(names.SQL_RULE_ACTION, parts.get(names.SQL_RULE_ACTION)),
+    )
+
+
+def _expression_of(key: str, given: Any) -> str | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or set(given) != {names.EXPRESSION}:
+        raise InvalidArgumentError("rule_description", f"has a {key} that is not a dict of one {names.EXPRESSION}: {given!r:.80}")
+    expression: str = given[names.EXPRESSION]
+    return expression
 
 
 def _correlation_filter(given: CorrelationFilter | Mapping[str, Any]) -> CorrelationFilter:
     if isinstance(given, CorrelationFilter):
         return given
-    known = (*map(_attribute, names.CORRELATION_FIELDS), names.PROPERTIES)
-    if isinstance(given, dict) and set(given) <= set(known):
-        return CorrelationFilter(**given)
-    raise InvalidArgumentError("correlation_filter", f"must be a CorrelationFilter, or a dict of {', '.join(known)}, not {given!r:.80}")
+    fields = _by_wire_name(given, (*names.CORRELATION_FIELDS, names.PROPERTIES))
+    if fields is None:
+        known = (*map(_attribute, names.CORRELATION_FIELDS), names.PROPERTIES)
+        raise InvalidArgumentError("correlation_filter", f"must be a CorrelationFilter, or a dict of {', '.join(known)}, not {given!r:.80}")
+    return CorrelationFilter(**{_attribute(key): value for key, value in fields.items()})
+
+
+def _by_wire_name(given: Any, known: tuple[str, ...]) -> dict[str, Any] | None:
+    """Named values by the names of the wire, spelt with `-` or, as in Python, with `_`; those that are None left out. None if there is
+    another name, or one twice."""
+    if not isinstance(given, Mapping):
+        return None
+    found = {str(name).replace("_", "-"): value for name, value in given.items()}
+    if len(found) < len(given) or not set(found) <= set(known):
+        return None
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def remove_rule(rule_name: str) -> Request[None]:

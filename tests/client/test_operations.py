@@ -162,11 +162,13 @@ def test_messages_are_scheduled_by_the_names_of_their_columns(orders: EntityClie
     with orders.transaction() as txn:
         numbers += txn.schedule_message(dict(one) for _ in range(2))
     numbers += orders.schedule_message(ScheduledMessage(b"a", LATER))
+    # As a row has it.
+    numbers += orders.schedule_message({**one, "message_id": None, "session_id": None, "application_properties": None})
     found = orders.peek_message()
     assert [message.sequence_number for message in found] == numbers
     assert (found[0].subject, found[0].application_properties, found[0].scheduled_enqueue_time) == ("s", {"n": 1}, LATER)
     assert found[1].message_id == "m"
-    assert len({message.message_id for message in found}) == 6
+    assert len({message.message_id for message in found}) == 7
 
 
 @pytest.mark.parametrize(
@@ -191,7 +193,9 @@ def test_rules_by_their_columns(client: ManagementClient) -> None:
         audit.add_rule(rule_name="sql", sql_expression="a = 1", action_expression="SET b = 2")
         audit.add_rule("correlation", correlation_filter={"label": "l", "properties": {"region": "eu"}})
         audit.add_rule("same", correlation_filter=CorrelationFilter(label="l"))
-        audit.add_rule("all")
+        audit.add_rule("all", None, None, None)
+        audit.add_rule("none", filter_type="false")
+        audit.add_rule(rule_name="also-sql", sql_expression="a = 1", filter_type="sql")
         rules = {rule.rule_name: rule for rule in audit.enumerate_rules()}
         sql, correlation = rules["sql"], rules["correlation"]
         assert (sql.filter_type, sql.sql_expression, sql.correlation_filter) == ("sql", "a = 1", None)
@@ -200,9 +204,26 @@ def test_rules_by_their_columns(client: ManagementClient) -> None:
         assert correlation.correlation_filter == CorrelationFilter(label="l", properties={"region": "eu"})
         assert (correlation.action_type, correlation.action_expression) == (None, None)
         assert rules["same"].filter == CorrelationFilter(label="l")
-        pages = [[rule.rule_name for rule in audit.enumerate_rules(top=3, skip=skip)] for skip in (0, 3, 4)]
+        assert (rules["all"].sql_expression, rules["none"].sql_expression, rules["also-sql"].filter) == ("1=1", "1=0", SqlFilter("a = 1"))
+        pages = [[rule.rule_name for rule in audit.enumerate_rules(top=3, skip=skip)] for skip in (0, 3, 6)]
         assert (pages[0] + pages[1], pages[2]) == (list(rules), [])
-        assert list(map(len, pages)) == [3, 1, 0]
+        assert list(map(len, pages)) == [3, 3, 0]
+
+
+def test_rules_as_the_wire_has_them(client: ManagementClient) -> None:
+    with client.entity("events/Subscriptions/audit") as audit:
+        audit.remove_rule("$Default")
+        action = {"sql-rule-action": {"expression": "SET b = 2"}}
+        audit.add_rule(rule_name="sql", rule_description={"sql-filter": {"expression": "a = 1"}, **action})
+        audit.add_rule(rule_name="correlation", rule_description={"correlation-filter": {"reply-to": "r", "label": None}})
+        audit.add_rule(rule_name="spelt", rule_description={"correlation_filter": {"reply_to": "r", "properties": None}})
+        audit.add_rule(rule_name="all", rule_description=action)
+        assert {rule.name: (rule.filter, rule.action_expression) for rule in audit.enumerate_rules()} == {
+            "sql": (SqlFilter("a = 1"), "SET b = 2"),
+            "correlation": (CorrelationFilter(reply_to="r"), None),
+            "spelt": (CorrelationFilter(reply_to="r"), None),
+            "all": (SqlFilter("1=1"), "SET b = 2"),
+        }
 
 
 @pytest.mark.parametrize(
@@ -215,6 +236,16 @@ def test_rules_by_their_columns(client: ManagementClient) -> None:
         (lambda audit: audit.add_rule("r", correlation_filter="label = 'l'"), "correlation_filter"),
         (lambda audit: audit.add_rule("r", sql_expression=5), "filter"),
         (lambda audit: audit.add_rule(Rule("r", TrueFilter()), "a = 1"), "rule"),
+        (lambda audit: audit.add_rule(Rule("r", TrueFilter()), rule_description={}), "rule"),
+        (lambda audit: audit.add_rule(rule_description={}), "rule"),
+        (lambda audit: audit.add_rule("r", "a = 1", rule_description={}), "rule_description"),
+        (lambda audit: audit.add_rule("r", rule_description="a = 1"), "rule_description"),
+        (lambda audit: audit.add_rule("r", rule_description={"filter": {"expression": "a = 1"}}), "rule_description"),
+        (lambda audit: audit.add_rule("r", rule_description={"sql-filter": "a = 1"}), "rule_description"),
+        (lambda audit: audit.add_rule("r", correlation_filter={"reply-to": "a", "reply_to": "b"}), "correlation_filter"),
+        (lambda audit: audit.add_rule("r", filter_type="sql"), "filter_type"),
+        (lambda audit: audit.add_rule("r", "a = 1", filter_type="false"), "filter_type"),
+        (lambda audit: audit.add_rule("r", filter_type="all"), "filter_type"),
     ],
 )
 def test_a_rule_that_is_none(add: Callable[[EntityClient], None], argument: str, client: ManagementClient) -> None:
