@@ -7,7 +7,7 @@ not known, OutcomeUnknownError says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, NoReturn, TypeVar
@@ -31,6 +31,8 @@ from spark_sb_mgmt.operations.message import Messages
 
 T = TypeVar("T")
 _PEEK: Final = names.short_name(names.PEEK_MESSAGE)
+# Of sessions and rules: more of them than come between two requests.
+_MOST_BARREN_PAGES: Final = 3
 
 
 class EntityClient:
@@ -147,14 +149,7 @@ class EntityClient:
         page by page of `top`; with `skip` the one page after so many."""
         if skip is not None:
             return list(self.call(sessions.get_message_sessions(last_updated_time, skip, top)).sessions_ids)
-        # A page may be short: only an empty one is the last. Sessions come and go meanwhile, so that one may be met twice.
-        ids: dict[str, None] = {}
-        known = 0
-        while page := self.call(sessions.get_message_sessions(last_updated_time, known, top)).sessions_ids:
-            known += len(page)
-            self._check_advance(known, ids, page)
-            ids.update(dict.fromkeys(page))
-        return list(ids)
+        return list(self._all(lambda known: self.call(sessions.get_message_sessions(last_updated_time, known, top)).sessions_ids, str))
 
     # --- rules ----------------------------------------------------------------------------------------------------------
 
@@ -196,19 +191,23 @@ class EntityClient:
         """The rules of the subscription. All of them, page by page of `top`; with `skip` the one page after so many."""
         if skip is not None:
             return self.call(rules.enumerate_rules(top, skip))
-        by_name: dict[str, Rule] = {}
-        known = 0
-        while page := self.call(rules.enumerate_rules(top, known)):
-            known += len(page)
-            self._check_advance(known, by_name, [rule.name for rule in page])
-            by_name.update((rule.name, rule) for rule in page)
-        return list(by_name.values())
+        return list(self._all(lambda known: self.call(rules.enumerate_rules(top, known)), lambda rule: rule.name).values())
 
-    def _check_advance(self, skip: int, known: Mapping[str, Any], page: Sequence[str]) -> None:
-        if known and all(name in known for name in page):
-            raise RemoteProtocolError(
-                f"a page was answered with nothing that was not in the pages before it, up to {skip}: the service does not advance"
-            )
+    def _all(self, ask: Callable[[int], Sequence[T]], name: Callable[[T], str]) -> dict[str, T]:
+        """What stands on all pages, by name; `ask` for the page after so many. A page may be short: only an empty one is the last. Where
+        something comes in front meanwhile, what stood before it is met again, and a page may well have nothing else."""
+        found: dict[str, T] = {}
+        known = barren = 0
+        while page := ask(known):
+            known += len(page)
+            before = len(found)
+            found.update((name(item), item) for item in page)
+            barren = 0 if len(found) > before else barren + 1
+            if barren == _MOST_BARREN_PAGES:
+                raise RemoteProtocolError(
+                    f"{barren} pages in a row, up to {known}, had nothing that was not in pages before them: the service does not advance"
+                )
+        return found
 
     # --- many at once ---------------------------------------------------------------------------------------------------
 

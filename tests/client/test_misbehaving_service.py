@@ -165,6 +165,22 @@ def test_sessions_whose_service_ignores_skip() -> None:
     assert "does not advance" in str(error)
 
 
+def test_a_session_that_comes_in_front_meanwhile_is_no_misbehaviour() -> None:
+    """The last page then has only what the first one had."""
+    ids = [f"s{number:03}" for number in range(100)]
+
+    def script(asked: Asked) -> None:
+        skip, top = asked.body["skip"], asked.body["top"]
+        found = ids[skip : skip + top]
+        if not skip:
+            ids.insert(0, "new")
+        asked.reply(200, Map([("skip", Int(skip + len(found))), ("sessions-ids", Array("string", found))])) if found else asked.reply(204)
+
+    with ScriptedPeer(script) as peer, peer.client() as client, client.entity("orders") as orders:
+        assert orders.get_message_sessions() == ids[1:]
+        assert [asked.body["skip"] for asked in peer.requests] == [0, 100, 101]
+
+
 def test_rules_whose_service_ignores_skip() -> None:
     rule = Described(ULong(names.RULE_DESCRIPTION_CODE), (Described(ULong(names.TRUE_FILTER_CODE), ()), None, "one"))
     body = Map([("rules", (Map([("rule-description", rule)]),))])
