@@ -5,6 +5,7 @@ The one rule: one clear error for each mistake, and no error, `repr` or `str` th
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -35,6 +36,8 @@ _CLOUD_HOSTS: Final = (
     ".servicebus.cloudapi.de",
 )
 _SIGNATURE_PREFIX: Final = "SharedAccessSignature "
+# Of a name or of an address; what else a URL would let through no proxy and no HTTP header does.
+_HOST: Final = re.compile(r"[A-Za-z0-9._:%-]+")
 # What a mistaken part of a string may be shown by: a key's name, never its value.
 _LONGEST_NAME_SHOWN: Final = 40
 
@@ -119,7 +122,9 @@ def _endpoint(endpoint: str | None) -> tuple[str, int | None]:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise _wrong(problem) from None
-    if parts.scheme.lower() != "sb" or not host or parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc:
+    if parts.scheme.lower() != "sb" or parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc:
+        raise _wrong(problem)
+    if not host or not _HOST.fullmatch(host):
         raise _wrong(problem)
     if port == 0:
         raise _wrong(f"has port 0 in its {ENDPOINT}")

@@ -124,8 +124,9 @@ class TlsStream:
             except ssl.SSLWantWriteError:
                 self._tcp.wait_for(select.POLLOUT, deadline.remaining)
             except ssl.SSLCertVerificationError as problem:
+                reason = problem.verify_message.rstrip(".")
                 raise ConnectionFailedError(
-                    f"the certificate of {server_name} is not to be trusted: {problem.verify_message}. If it is signed by a CA of your "
+                    f"the certificate of {server_name} is not to be trusted: {reason}. If it is signed by a CA of your "
                     f"own, give its PEM file as caFile",
                     retryable=False,
                 ) from None

@@ -64,6 +64,8 @@ def test_names_in_any_case_and_spaces_around() -> None:
         (f"Endpoint=sb://user:pw@ns.servicebus.windows.net/;{KEY}", "is not sb://"),
         (f"Endpoint=sb://ns:port/;{KEY}", "is not sb://"),
         (f"Endpoint=sb://ns:99999/;{KEY}", "is not sb://"),
+        (f"Endpoint=sb://n s/;{KEY}", "is not sb://"),
+        (f"Endpoint=sb://bücher.example/;{KEY}", "is not sb://"),
         (f"Endpoint=sb://ns:0/;{KEY}", "port 0"),
         (f"{NAMESPACE};{KEY};UseDevelopmentEmulator=yes", "neither true nor false"),
         (f"{NAMESPACE};{KEY};UseDevelopmentEmulator=true", "leave UseDevelopmentEmulator out"),
