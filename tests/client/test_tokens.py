@@ -24,7 +24,7 @@ from spark_sb_mgmt.errors import AuthenticationError, DeadlineExceededError, SbM
 from spark_sb_mgmt.operations.peek import peek_message
 from tests.client.certificates import Authority
 from tests.client.conftest import CONFIG, SOON
-from tests.client.scripted_peer import Asked, ScriptedPeer, take_token
+from tests.client.scripted_peer import Asked, ScriptedPeer, take_token, wait_for_bytes
 from tests.client.test_misbehaving_service import page
 
 # A token of a key lives for an hour; most of it is over.
@@ -227,6 +227,37 @@ def test_a_token_that_ended_is_put_anew_and_a_safe_request_goes_on(idle: bool, n
             assert [outcome for _, outcome in outcomes if isinstance(outcome, SbMgmtError)] == []
             # Its renewal may have begun before it was seen that the links are gone.
             assert emulator.requests["put-token"] in (2, 3)
+
+
+def test_links_that_were_lost_while_a_token_ended_are_opened_when_the_service_has_the_new_one(now: Now) -> None:
+    timers: list[threading.Timer] = []
+
+    def taken(asked: Asked) -> None:
+        peer.refuse_attach = {}
+        take_token(asked)
+
+    def cbs(asked: Asked) -> None:
+        if len(peer.tokens) == 1:
+            take_token(asked)
+            return
+        # It takes a while, in which whoever attaches is a stranger.
+        timers.append(threading.Timer(0.05, lambda: peer.do(lambda: taken(asked))))
+        timers[-1].start()
+
+    def script(asked: Asked) -> None:
+        answer(asked)
+        if asked.position == 0:
+            asked.detach("amqp:link:detach-forced")
+            peer.refuse_attach = {"orders/$management": "amqp:unauthorized-access"}
+
+    with ScriptedPeer(script, cbs=cbs) as peer, peer.client(timing=now.timing) as client, client.entity("orders") as orders:
+        orders.peek_message()
+        now.seconds += 4000
+        wait_for_bytes(client)
+        assert orders.peek_message(7)[0].sequence_number == 7
+        assert peer.accepted == 1
+        for timer in timers:
+            timer.join()
 
 
 def test_a_signature_that_cannot_be_replaced_is_used_until_its_end_and_then_says_so(now: Now) -> None:
