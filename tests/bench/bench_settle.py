@@ -17,9 +17,9 @@ from typing import Any, Final
 from azure.servicebus import ServiceBusClient
 from pyspark.sql import DataFrame, Row, SparkSession
 
-import spark_sb_mgmt
 from spark_sb_mgmt.client import ManagementClient
 from spark_sb_mgmt.emulator.control import EmulatorControl
+from tests.bench.bench_read import local_spark
 from tests.bench.figures import Figure
 from tests.bench.filling import NUMBER, fill
 from tests.emulator.server.peer import message
@@ -115,13 +115,7 @@ def settle_by_sdk(connection_string: str, queue: str, part: Iterable[Row]) -> No
 
 
 def run() -> Iterator[Figure]:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    spark_sb_mgmt.register(spark)
+    spark = local_spark()
     with tempfile.TemporaryDirectory() as folder, Program(CONFIG, Path(folder)) as program:
         string = program.ready().connection_string
         with ManagementClient.from_connection_string(string) as client:
