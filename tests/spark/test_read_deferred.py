@@ -268,3 +268,14 @@ def test_a_lost_answer_is_waited_for_and_nothing_is_lost(read: Read, deferring: 
     key = emulator.faults.add(Fault("drop-connection", operation="receive-by-sequence-number", entity=queue, when="after"))
     assert numbers(receive(read, queue, sequenceNumbers="1-8", numPartitions=1)) == deferred
     assert emulator.faults.hits(key) == 1
+
+
+def test_a_lost_connection_takes_many_answers_along_and_nothing_is_lost(deferring: Deferring, emulator: Emulator) -> None:
+    queue, deferred = deferring(12, kind="brief-locks")
+    key = emulator.faults.add(Fault("drop-connection", operation="receive-by-sequence-number", entity=queue, when="after"))
+    with ManagementClient.from_connection_string(emulator.connection_string) as client, client.entity(queue) as entity:
+        # Eight requests are in flight when the first of them costs the connection.
+        receiving = DeferredMessages(entity, page_size=1)
+        taken = [message.sequence_number for answer in receiving.receive([(1, 13)]) for message in answer]
+    assert (sorted(taken), receiving.not_received) == (deferred, {})
+    assert emulator.faults.hits(key) == 1

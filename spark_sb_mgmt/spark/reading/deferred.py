@@ -35,8 +35,8 @@ _RELEASED_AT_ONCE: Final = 500
 # Numbers this near to each other are peeked in one page, with what lies between them; pages are of so many messages.
 _NEAR: Final = 8
 _LOOKED_AT_ONCE: Final = 250
-# How often the loss of an answer is made good by asking again.
-_MOST_UNKNOWN: Final = 5
+# How often lost answers are made good by asking again: rounds, since one connection takes all along that was in flight on it.
+_MOST_LOST: Final = 5
 
 
 class Status(Enum):
@@ -89,7 +89,7 @@ class DeferredMessages:
         self._locks_may_be_ours = was_killed
         self._patience = patience or Patience()
         self._on_refusal = refused
-        self._unknown = 0
+        self._lost = 0
         # The tokens of all locks that were taken, 16 bytes each, by session.
         self._tokens: dict[str | None, bytearray] = {}
         self._answers: Iterator[tuple[Asked, Outcome[Messages]]] = iter(())
@@ -121,6 +121,7 @@ class DeferredMessages:
         while True:
             again: list[Asked] = []
             doubtful: list[Asked] = []
+            lost: list[Asked] = []
             self._answers = self._ask(todo)
             for asked, outcome in self._answers:
                 numbers, session = asked
@@ -137,7 +138,7 @@ class DeferredMessages:
                     else:
                         doubtful.append(asked)
                 elif self._is_repeatable(outcome):
-                    again.append(asked)
+                    lost.append(asked)
                 elif self._on_refusal is None:
                     raise outcome
                 else:
@@ -145,6 +146,10 @@ class DeferredMessages:
             if doubtful:
                 again += self._standing(doubtful)
                 was_looked_at = True
+            if lost:
+                again += lost
+                self._lost += 1
+                self._locks_may_be_ours = True
             if not again:
                 return
             todo = again
@@ -177,11 +182,7 @@ class DeferredMessages:
     def _is_repeatable(self, error: SbMgmtError) -> bool:
         """Whether asking again makes it good. It does for a lost answer, where only locks were taken: the message is free, or is locked
         until that lock ends."""
-        self._unknown += 1
-        if not isinstance(error, OutcomeUnknownError) or self._mode != names.PEEK_LOCK or self._unknown > _MOST_UNKNOWN:
-            return False
-        self._locks_may_be_ours = True
-        return True
+        return isinstance(error, OutcomeUnknownError) and self._mode == names.PEEK_LOCK and self._lost < _MOST_LOST
 
     def _took(self, messages: Messages, session: str | None) -> None:
         if self._mode == names.PEEK_LOCK:
