@@ -60,7 +60,12 @@ def test_deleted_messages_are_gone(read: Read, deferring: Deferring, emulator: E
 
 
 def test_taking_for_good_warns_what_a_second_evaluation_does(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
-    given = {"connectionString": emulator.connection_string, "queue": "orders", "operation": "receive-by-sequence-number"}
+    given = {
+        "connectionString": emulator.connection_string,
+        "queue": "orders",
+        "operation": "receive-by-sequence-number",
+        "onMissing": "skip",
+    }
     for mode, warnings in (("peekLock", 0), ("receiveAndDelete", 1)):
         options = read_options({**given, "sequenceNumbers": "1", "receiveMode": mode}, {})
         assert isinstance(options, ReceiveOptions)
@@ -74,6 +79,26 @@ def test_missing_fail_is_told_with_numbers_and_leaves_no_lock(read: Read, deferr
         receive(read, queue, sequenceNumbers="5-22,30", pageSize=6).collect()
     # Nothing is locked: all can be taken at once.
     assert numbers(receive(read, queue, sequenceNumbers="1-20", pageSize=100)) == list(range(1, 21))
+
+
+def test_missing_fail_takes_nothing_in_any_task(read: Read, deferring: Deferring, emulator: Emulator) -> None:
+    """A task that is done cannot give its locks back when another fails, so it is looked first whether all are there."""
+    queue, _ = deferring(10, others=1)
+    with pytest.raises(Exception, match=r"2 of the deferred messages .*missing: 99; not deferred: 11\).*onMissing"):
+        receive(read, queue, sequenceNumbers="1-11,99", numPartitions=4).collect()
+    assert emulator.counts(queue)["locked"] == 0
+
+
+def test_missing_fail_deletes_nothing(read: Read, deferring: Deferring, emulator: Emulator) -> None:
+    queue, deferred = deferring(10)
+    with pytest.raises(Exception, match=r"1 of the deferred messages .*missing: 99\).*onMissing"):
+        receive(read, queue, sequenceNumbers="1-10,99", receiveMode="receiveAndDelete").collect()
+    with ManagementClient.from_connection_string(emulator.connection_string) as client, client.entity(queue) as entity:
+        entity.receive_by_sequence_number([4])
+    # A lock shows only when the messages are asked for.
+    with pytest.raises(Exception, match=r"1 of the deferred messages .*locked: 4\).*onMissing"):
+        receive(read, queue, sequenceNumbers="1-10", receiveMode="receiveAndDelete").collect()
+    assert (emulator.counts(queue)["deferred"], emulator.counts(queue)["locked"]) == (len(deferred), 1)
 
 
 def test_missing_skip_gives_the_others(read: Read, deferring: Deferring) -> None:

@@ -35,6 +35,8 @@ _RELEASED_AT_ONCE: Final = 500
 # Numbers this near to each other are peeked in one page, with what lies between them; pages are of so many messages.
 _NEAR: Final = 8
 _LOOKED_AT_ONCE: Final = 250
+# Requests of a look before anything is taken: with all of their pages full, at 100,000 messages.
+_SHORT_LOOK: Final = 400
 # How often lost answers are made good by asking again: rounds, since one connection takes all along that was in flight on it.
 _MOST_LOST: Final = 5
 
@@ -68,8 +70,8 @@ class Asked(NamedTuple):
 
 class DeferredMessages:
     """Deferred messages of one entity, for one task, at most `page_size` in a request. `was_killed`: an earlier attempt at this may have
-    left locks behind. `refused` is told of each request that failed for another reason than that its messages cannot be taken; without it
-    such an error is raised."""
+    left locks behind. `or_none`: where a message cannot be taken whoever asks fails, so that no more are deleted then. `refused` is told of
+    each request that failed for another reason than that its messages cannot be taken; without it such an error is raised."""
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class DeferredMessages:
         delete: bool = False,
         session_id: str | None = None,
         was_killed: bool = False,
+        or_none: bool = False,
         patience: Patience | None = None,
         refused: Callable[[Sequence[int], SbMgmtError], None] | None = None,
     ) -> None:
@@ -87,6 +90,7 @@ class DeferredMessages:
         self._mode = names.RECEIVE_AND_DELETE if delete else names.PEEK_LOCK
         self._session_id = session_id
         self._locks_may_be_ours = was_killed
+        self._stops_at_refusal = delete and or_none
         self._patience = patience or Patience()
         self._on_refusal = refused
         self._lost = 0
@@ -105,7 +109,10 @@ class DeferredMessages:
 
     def receive_asked(self, asked: Iterable[Asked]) -> Iterator[Messages]:
         """As `receive`, for requests that the caller has put together."""
-        yield from self._all(asked, split=True)
+        yield from self._all(asked, split=not self._stops_at_refusal)
+        if self._stops_at_refusal and self._refused:
+            self.not_received.update(self._in_the_way())
+            return
         status = self._seen | look(self._entity, {number: self._refused[number] for number in self._refused.keys() - self._seen.keys()})
         locked = {number: session for number, session in sorted(self._refused.items()) if status[number] is Status.LOCKED}
         if locked and self._locks_may_be_ours and self._mode == names.PEEK_LOCK:
@@ -133,6 +140,7 @@ class DeferredMessages:
                 elif isinstance(outcome, MessageNotFoundError):
                     if not split or len(numbers) == 1:
                         self._refused.update(dict.fromkeys(numbers, session))
+                        self._stopped = self._stops_at_refusal
                     elif was_looked_at:
                         again += _halves(asked)
                     else:
@@ -153,6 +161,16 @@ class DeferredMessages:
             if not again:
                 return
             todo = again
+
+    def _in_the_way(self) -> dict[int, Status]:
+        """What was in the way of requests to delete. A lock shows when the others are locked, which `release` gives back."""
+        refused = dict(sorted(self._refused.items()))
+        self._mode, self._stopped, self._stops_at_refusal = names.PEEK_LOCK, False, False
+        for _ in self._all(self._grouped(refused), split=True):
+            pass
+        # Where that takes all of them, the lock has ended meanwhile.
+        found = self._refused or refused
+        return look(self._entity, found)
 
     def _standing(self, refused: Sequence[Asked]) -> Iterator[Asked]:
         """What is left to ask for of requests that were refused, when those are left out that a peek shows to be no deferred messages."""
@@ -261,13 +279,24 @@ def look(entity: EntityClient, numbers: Mapping[int, str | None]) -> dict[int, S
     """What a peek shows of messages, which are given with their sessions: a deferred one that stands and cannot be taken is locked."""
     found = dict.fromkeys(numbers, Status.MISSING)
     for session in dict.fromkeys(numbers.values()):
-        near = merge((number, number + _NEAR) for number in numbers if numbers[number] == session)
-        pages = entity.peek_ranges([(start, end - _NEAR + 1) for start, end in near], _LOOKED_AT_ONCE, None, session)
+        near = _near((number, number + 1) for number in numbers if numbers[number] == session)
+        pages = entity.peek_ranges(near, _LOOKED_AT_ONCE, None, session)
         for batch in message_batches(pages, ["sequence_number", "state"], entity.path):
             for number, state in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 if number in found:
                     found[number] = Status.LOCKED if state == "deferred" else Status.NOT_DEFERRED
     return found
+
+
+def look_is_short(ranges: Iterable[tuple[int, int]]) -> bool:
+    """Whether a look at all of these numbers takes few requests."""
+    return sum(-(-(end - start) // _LOOKED_AT_ONCE) for start, end in _near(ranges)) <= _SHORT_LOOK
+
+
+def _near(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges of numbers, with what lies between those that are near to each other."""
+    together = merge((start, end - 1 + _NEAR) for start, end in ranges)
+    return [(start, end + 1 - _NEAR) for start, end in together]
 
 
 def give_back(entity: EntityClient, tokens: Sequence[UUID], session_id: str | None = None) -> None:

@@ -23,12 +23,13 @@ from spark_sb_mgmt.client import EntityClient, Messages
 from spark_sb_mgmt.errors import MessageNotFoundError
 from spark_sb_mgmt.spark.connections import open_entity
 from spark_sb_mgmt.spark.options.objects import ReceiveOptions
-from spark_sb_mgmt.spark.reading.deferred import DeferredMessages, Status, shown
+from spark_sb_mgmt.spark.reading.deferred import DeferredMessages, Status, look, look_is_short, shown
 from spark_sb_mgmt.spark.reading.message_batches import BATCH_BYTES, BATCH_MESSAGES, Wanted, message_batches
 from spark_sb_mgmt.spark.reading.partitioning import NumbersPartition, RangesPartition, plan_numbers, plan_ranges
 from spark_sb_mgmt.spark.reading.peek_plan import spans_of_read
 from spark_sb_mgmt.spark.reading.read_errors import explained
 from spark_sb_mgmt.spark.reading.read_schema import STATUS, ReadColumns
+from spark_sb_mgmt.spark.reading.side_by_side import ask_each
 
 _LOG: Final = logging.getLogger(__name__)
 _DEFERRED: Final = Wanted(states=("deferred",))
@@ -55,8 +56,23 @@ class DeferredReader(DataSourceReader):
             )
         if options.sequence_numbers is not None:
             [path] = options.entities
-            return plan_numbers(path, options.sequence_numbers, num_partitions=options.num_partitions, page_size=options.page_size)
+            plan = plan_numbers(path, options.sequence_numbers, num_partitions=options.num_partitions, page_size=options.page_size)
+            if options.on_missing == "fail" and (self._deletes or len(plan) > 1):
+                self._check_standing(path, options.sequence_numbers)
+            return plan
         return plan_ranges(spans_of_read(options), num_partitions=options.num_partitions, page_size=options.page_size, max_messages=None)
+
+    def _check_standing(self, path: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """Fail before anything is taken, if it is clear that the read will: what a task took that is done by then, no other can give back,
+        and what is deleted nobody can. Locks are not seen, and a long list would take too long."""
+        if not look_is_short(ranges):
+            return
+        session_id = self.options.session_id
+        numbers: dict[int, str | None] = {number: session_id for start, end in ranges for number in range(start, end)}
+        seen = ask_each(self.options, [path], lambda entity: look(entity, numbers), session_id)[path]
+        reasons: dict[int, Status] = {number: status for number, status in seen.items() if status is not Status.LOCKED}
+        if reasons:
+            raise self._error(path, reasons)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, NumbersPartition):
@@ -89,6 +105,7 @@ class DeferredReader(DataSourceReader):
                 delete=self._deletes,
                 session_id=options.session_id,
                 was_killed=context is not None and context.attemptNumber() > 0,
+                or_none=options.on_missing == "fail",
             )
             try:
                 yield from self._batches(path, receiving.receive(numbers))
