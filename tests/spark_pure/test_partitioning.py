@@ -18,6 +18,7 @@ from spark_sb_mgmt.connection.planning import Extent, Found, partition_id
 from spark_sb_mgmt.spark.reading.gaps import PROBES, occupied
 from spark_sb_mgmt.spark.reading.partitioning import (
     DEFAULT_PARTITIONS,
+    STRIDES,
     EntitiesPartition,
     NumbersPartition,
     RangesPartition,
@@ -72,8 +73,8 @@ def test_the_tasks_that_were_asked_for_have_equal_shares(width: int, tasks: int,
     widths = [sum(span.end - span.start for span in partition.spans) for partition in plan]
     assert len(plan) == min(tasks, width)
     assert sum(widths) == width
-    # Parts are equal to one number, and no task has more than one part more than another.
-    assert max(widths) <= 2 * min(widths) + 8
+    # Parts are equal to one number, and every task has as many.
+    assert max(widths) - min(widths) <= STRIDES
 
 
 def test_a_small_queue_is_one_task_and_a_large_one_many() -> None:

@@ -176,7 +176,8 @@ def _dealt(spans: Sequence[Span], tasks: int, narrowest: int) -> list[list[Span]
     """Spans cut into equal parts and dealt to and fro."""
     width = _width(spans)
     tasks = min(tasks, width)
-    parts = max(tasks, min(tasks * STRIDES, width // narrowest))
+    # As many parts for each task: where there are few, one more is twice the work.
+    parts = tasks * max(1, min(STRIDES, width // (narrowest * tasks)))
     hands: list[list[Span]] = [[] for _ in range(tasks)]
     for at, part in enumerate(_cut(spans, parts)):
         turn, place = divmod(at, tasks)
