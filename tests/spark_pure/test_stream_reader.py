@@ -225,3 +225,12 @@ def test_partitions_are_what_spark_sends_to_tasks(queue: Queue) -> None:
     plan = reader.partitions(start, reader.latestOffset(start, None))
     assert len(plan) == 3
     assert all(isinstance(one, InputPartition) for one in plan)
+
+
+def test_a_stream_of_dead_letters_says_what_it_does_not_see(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
+    """They keep their numbers: one that comes in late may be below what was read."""
+    queue = Queue(emulator, "queue")
+    queue.reader()
+    assert caplog.text == ""
+    queue.reader(subQueue="deadLetter")
+    assert f"{queue.name}/$DeadLetterQueue is a dead-letter queue, where messages keep the numbers they had" in caplog.text

@@ -127,6 +127,11 @@ def _path(option: str, text: str) -> EntityName:
     return EntityName(address, EntityKind.SUBSCRIPTION, is_sub_queue)
 
 
+def is_dead_letter_queue(address: str) -> bool:
+    """Whether that is where an address ends."""
+    return _without_sub_queue(address)[1]
+
+
 def _without_sub_queue(address: str) -> tuple[str, bool]:
     # The longer one first: it ends as the shorter one does.
     for suffix in sorted(SUB_QUEUES.values(), key=len, reverse=True):

@@ -6,6 +6,9 @@ messages are there. An offset is made of what stood when it was made; its last m
 What is gone by the time a micro-batch is planned (received, expired, the entity emptied) cannot be read. It is noticed by the last message
 of the micro-batch, which stood before; others may go unnoticed. An entity that was deleted and made anew starts its numbers anew: give the
 query a new checkpoint then.
+
+Into a dead-letter queue messages come with the numbers they had, so in any order: one with a lower number than was read already falls
+behind the offset. That cannot be noticed either, so it is said when the query starts.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from spark_sb_mgmt.client import EntityClient
 from spark_sb_mgmt.connection.planning import Extent, lowest_sequence_number
 from spark_sb_mgmt.errors import MessageNotFoundError
 from spark_sb_mgmt.spark.options.checks import wrong
+from spark_sb_mgmt.spark.options.entity_names import is_dead_letter_queue
 from spark_sb_mgmt.spark.options.objects import StreamOptions
 from spark_sb_mgmt.spark.reading.gaps import occupied
 from spark_sb_mgmt.spark.reading.message_batches import Wanted
@@ -62,6 +66,13 @@ class PeekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, columns: ReadColumns) -> None:
         if options.max_messages_per_trigger is not None and not HAS_READ_LIMITS:
             raise wrong("maxMessagesPerTrigger", "needs PySpark 4.2 or newer: this one reads all there is at once, so leave it out")
+        for path in options.entities:
+            if is_dead_letter_queue(path):
+                _LOG.warning(
+                    "%s is a dead-letter queue, where messages keep the numbers they had: one that comes in with a lower number than was "
+                    "read already is not seen by this stream; spark.read sees all",
+                    path,
+                )
         self.options = options
         self.columns = columns
         self._initial: Offset | None = None
