@@ -120,18 +120,16 @@ class PeekRange:
         return _positions(claimed, sequence_numbers) if count else []
 
     def _take(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Remove [start, stop) from what is open; what was removed."""
-        taken: list[tuple[int, int]] = []
-        left: list[tuple[int, int]] = []
-        for low, high in self._open:
-            inside = (max(low, start), min(high, stop))
-            if inside[0] >= inside[1]:
-                left.append((low, high))
-                continue
-            taken.append(inside)
-            left += [(a, b) for a, b in ((low, inside[0]), (inside[1], high)) if a < b]
-        self._open = left
-        return taken
+        """Remove [start, stop) from what is open; what was removed. Only what it touches is looked at: there may be ranges by the
+        thousand."""
+        if start >= stop:
+            return []
+        first, after = bisect_left(self._open, (start, 0)), bisect_left(self._open, (stop, 0))
+        if first and self._open[first - 1][1] > start:
+            first -= 1
+        touched = self._open[first:after]
+        self._open[first:after] = [(a, b) for low, high in touched for a, b in ((low, max(low, start)), (min(high, stop), high)) if a < b]
+        return [(max(low, start), min(high, stop)) for low, high in touched]
 
     def _reopen(self, start: int, stop: int) -> None:
         self._open.insert(bisect_left(self._open, (start, stop)), (start, stop))
