@@ -129,6 +129,11 @@ class SbMgmtError(Exception):
         # The one way in for every field of every subclass, and for whoever adds one later: none has to think of it.
         super().__setattr__(name, scrub(value) if isinstance(value, str) else value)
 
+    @property
+    def status_code(self) -> int | None:
+        """`status`, by the name that it has in receipts."""
+        return self.status
+
     def about(self: _Error, operation: str | None = None, entity: str | None = None, tracking_id: str | None = None) -> _Error:
         """This error, told what it is about by those who know; what it knows already stays."""
         if self.operation is None and operation is not None:

@@ -105,6 +105,10 @@ def test_what_is_not_known_is_none() -> None:
     assert str(error) == "x"
 
 
+def test_the_status_goes_by_the_name_that_receipts_have_for_it_too() -> None:
+    assert (ServerBusyError("busy", **FIELDS).status_code, SbMgmtError("x").status_code) == (503, None)
+
+
 def test_the_text_says_what_it_is_about_and_what_the_service_said() -> None:
     assert str(ServerBusyError("busy", **FIELDS)) == (
         "busy (peek-message on orders, status 503, com.microsoft:server-busy, tracking id t-1)"
