@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 
@@ -62,13 +63,12 @@ FILTER_TYPES: Final[Mapping[type[RuleFilter], str]] = {
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of a subscription. `created_at`: milliseconds since the Unix epoch, None where it is not known. It can be read by the columns
-    of CONTRACT section 1.2 too."""
+    """A rule of a subscription. `created_at` is None where it is not known. It can be read by the columns of CONTRACT section 1.2 too."""
 
     name: str
     filter: RuleFilter
     action: SqlRuleAction | None = None
-    created_at: int | None = None
+    created_at: datetime | None = None
 
     @property
     def rule_name(self) -> str:

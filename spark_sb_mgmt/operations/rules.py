@@ -8,6 +8,7 @@ and the symbolic names too.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from spark_sb_mgmt.errors import InvalidArgumentError, RemoteProtocolError
 from spark_sb_mgmt.model import FILTER_TYPES, CorrelationFilter, FalseFilter, Rule, RuleFilter, SqlFilter, SqlRuleAction, TrueFilter
 from spark_sb_mgmt.operations import arguments, names, results
 from spark_sb_mgmt.operations.envelope import Request, Response
+from spark_sb_mgmt.operations.times import to_datetime
 
 # True and false filters have no map form.
 TRUE_EXPRESSION: Final = "1=1"
@@ -194,8 +196,15 @@ def _read_rule(entry: Value, where: str) -> Rule:
         str(name),
         _read_filter(_field(fields, 0), where),
         _read_action(_field(fields, 1), where),
-        None if created_at is None else int(created_at),
+        None if created_at is None else _moment(created_at),
     )
+
+
+def _moment(milliseconds: int) -> datetime | None:
+    try:
+        return to_datetime(milliseconds)
+    except OverflowError:
+        return None
 
 
 def _read_filter(value: Value, where: str) -> RuleFilter:

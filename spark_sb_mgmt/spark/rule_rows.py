@@ -42,7 +42,7 @@ def _row(entity: str, rule: Rule) -> dict[str, Any]:
         "correlation_filter": None if rule.correlation_filter is None else _correlation_cells(rule.correlation_filter),
         "action_type": rule.action_type,
         "action_expression": rule.action_expression,
-        "created_at": None if rule.created_at is None else rule.created_at * 1000,
+        "created_at": rule.created_at,
     }
 
 

@@ -30,6 +30,7 @@ from spark_sb_mgmt.emulator.entities import (
 from spark_sb_mgmt.emulator.storage import Store, pending
 from spark_sb_mgmt.emulator.storage.rules import decode_rule, encode_rule
 from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, SqlFilter, SqlRuleAction, TrueFilter
+from spark_sb_mgmt.operations.times import to_datetime
 from tests.emulator.entities.broker import HOUR, MINUTE, SECOND, START, Broker, Recorder, bodies, body, message, subscription, tokens, topic
 from tests.emulator.entities.test_state_machine import ServiceBus
 from tests.emulator.storage_world import OPERATIONS, DescribedRule, World
@@ -245,8 +246,8 @@ def test_the_default_rule_is_kept_beside_one_that_is_added(tmp_path: Path) -> No
     "description",
     [
         Rule("true", TrueFilter()),
-        Rule("false", FalseFilter(), created_at=START),
-        Rule("caf\udce9", SqlFilter("a = 'ü'"), SqlRuleAction("SET x = 1"), -1),
+        Rule("false", FalseFilter(), created_at=to_datetime(START)),
+        Rule("caf\udce9", SqlFilter("a = 'ü'"), SqlRuleAction("SET x = 1"), to_datetime(-1)),
         Rule("none", CorrelationFilter()),
         Rule(
             "all",

@@ -259,9 +259,11 @@ TRUE = filter_of(ulong(FILTERS + 7))
 EMPTY_ACTION = filter_of(ulong(ACTIONS + 5))
 
 READ_RULES: list[tuple[dict[str, Any], Rule]] = [
-    (rule(TRUE, EMPTY_ACTION, "$Default", timestamp(WHEN_MS)), Rule("$Default", TrueFilter(), None, WHEN_MS)),
+    (rule(TRUE, EMPTY_ACTION, "$Default", timestamp(WHEN_MS)), Rule("$Default", TrueFilter(), None, WHEN)),
     (rule(TRUE, EMPTY_ACTION, "r"), Rule("r", TrueFilter())),
     (rule(TRUE, None, "r", None), Rule("r", TrueFilter())),
+    # A time that no datetime can hold is not told, as those of messages are not.
+    (rule(TRUE, None, "r", timestamp(-(2**62))), Rule("r", TrueFilter())),
     (rule(filter_of(ulong(FILTERS + 8)), EMPTY_ACTION, "r"), Rule("r", FalseFilter())),
     (
         rule(filter_of(ulong(FILTERS + 6), "a = 1", int32(20)), filter_of(ulong(ACTIONS + 6), "SET b = 2", int32(20)), "r"),

@@ -100,7 +100,7 @@ def test_rules_of_several_subscriptions(spark: SparkSession, read: Read, emulato
     expected_df = spark.createDataFrame(expected, type(schema)(schema.fields[:-1]))
     assert_df_equality(df.orderBy("entity", "rule_name"), expected_df)
     times = read("rule_name string, created_at timestamp", operation="enumerate-rules", entityPath=one).collect()
-    assert {row.rule_name: row.created_at and int(row.created_at.timestamp() * 1000) for row in times} == created
+    assert {row.rule_name: row.created_at and row.created_at.astimezone(timezone.utc) for row in times} == created
 
 
 def test_rules_are_a_subscriptions(read: Read, new_entity: NewEntity) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spark_sb_mgmt.amqp.types import Int, Long, Timestamp, ULong
 from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, SqlFilter, SqlRuleAction, TrueFilter
 from spark_sb_mgmt.operations.rules import add_rule
+from spark_sb_mgmt.operations.times import to_datetime
 from spark_sb_mgmt.spark.reading.read_schema import RULE_COLUMNS
 from spark_sb_mgmt.spark.rule_rows import rules_of, rules_to_batch
 from spark_sb_mgmt.spark.writing.write_rows import RowProblem
@@ -44,7 +45,10 @@ def test_a_rule_that_is_read_and_added_is_the_same(given_rules: list[Rule]) -> N
 
 def test_the_columns_of_a_rule() -> None:
     rule = Rule(
-        "r", CorrelationFilter(label="x", properties={"n": Long(5), "t": Timestamp(0)}), SqlRuleAction("SET a = 1"), 1_700_000_000_123
+        "r",
+        CorrelationFilter(label="x", properties={"n": Long(5), "t": Timestamp(0)}),
+        SqlRuleAction("SET a = 1"),
+        to_datetime(1_700_000_000_123),
     )
     [row] = rules_to_batch("t/Subscriptions/s", [rule], ALL).to_pylist()
     assert row["created_at"].timestamp() == 1_700_000_000.123

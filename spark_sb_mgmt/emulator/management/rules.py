@@ -16,6 +16,7 @@ from spark_sb_mgmt.emulator.management.call import DONE, Answer, Call, nothing
 from spark_sb_mgmt.errors import SbMgmtError
 from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, RuleFilter, SqlFilter, SqlRuleAction, TrueFilter
 from spark_sb_mgmt.operations import names
+from spark_sb_mgmt.operations.times import to_datetime, to_milliseconds
 
 _RULES, _RULE_DESCRIPTION = encode_value(names.RULES), encode_value(names.RULE_DESCRIPTION)
 # Of the SQL language: the only one there has been for many years.
@@ -31,7 +32,7 @@ def add_rule(call: Call) -> Answer:
         name,
         _read_filter(description),
         None if action is None else SqlRuleAction(action.text(names.EXPRESSION)),
-        subscription.catch_up(),
+        to_datetime(subscription.catch_up()),
     )
     try:
         compiled = call.compile_rule(rule)
@@ -74,7 +75,7 @@ def enumerate_rules(call: Call) -> Answer:
 
 
 def _describe(rule: Rule, subscription_created_at: int) -> Described:
-    created_at = Timestamp(subscription_created_at if rule.created_at is None else rule.created_at)
+    created_at = Timestamp(subscription_created_at if rule.created_at is None else to_milliseconds(rule.created_at))
     return _list(names.RULE_DESCRIPTION_CODE, _describe_filter(rule.filter), _describe_action(rule.action), rule.name, created_at)
 
 

@@ -13,6 +13,7 @@ from spark_sb_mgmt.amqp.decode import decode_single
 from spark_sb_mgmt.amqp.encode import encode_value
 from spark_sb_mgmt.amqp.types import Described, Map, Symbol, Timestamp, Value
 from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, RuleFilter, SqlFilter, SqlRuleAction, TrueFilter
+from spark_sb_mgmt.operations.times import to_datetime, to_milliseconds
 
 _FILTERS: dict[str, Callable[..., RuleFilter]] = {
     "sql-filter": SqlFilter,
@@ -25,7 +26,7 @@ _DESCRIPTORS = {kind: Symbol(name) for name, kind in _FILTERS.items()}
 
 def encode_rule(rule: Rule) -> bytes:
     action = None if rule.action is None else rule.action.expression
-    created_at = None if rule.created_at is None else Timestamp(rule.created_at)
+    created_at = None if rule.created_at is None else Timestamp(to_milliseconds(rule.created_at))
     return encode_value((rule.name, _describe(rule.filter), action, created_at))
 
 
@@ -36,7 +37,7 @@ def decode_rule(encoded: bytes) -> Rule:
         name=name,
         filter=_FILTERS[described.descriptor](*given),
         action=None if action is None else SqlRuleAction(action),
-        created_at=None if created_at is None else int(created_at),
+        created_at=None if created_at is None else to_datetime(created_at),
     )
 
 

@@ -91,9 +91,9 @@ def test_rules(service: Service) -> None:
         ask(service, add_rule(rule), SUBSCRIPTION)
     with pytest.raises(EntityAlreadyExistsError):
         ask(service, add_rule(rules[0]), SUBSCRIPTION)
-    sql, correlation, none = (replace(rule, created_at=START) for rule in rules)
+    sql, correlation, none = (replace(rule, created_at=to_datetime(START)) for rule in rules)
     assert ask(service, enumerate_rules(), SUBSCRIPTION) == [
-        Rule("$Default", TrueFilter(), created_at=START),
+        Rule("$Default", TrueFilter(), created_at=to_datetime(START)),
         sql,
         correlation,
         # It has no map form, so it came as the expression that means it.
