@@ -176,6 +176,11 @@ def test_what_spark_adds_for_a_streaming_sink_is_not_unknown() -> None:
     assert "checkpointlocation is unknown" in problem(lambda: read({"checkpointLocation": "/c"}))
 
 
+def test_an_operation_is_read_in_any_case_as_other_words_are() -> None:
+    assert read({"operation": " Peek-Message "}).operation == "peek-message"
+    assert write("RENEW-LOCK").operation == "renew-lock"
+
+
 @pytest.mark.parametrize("operation", EVERY_OPERATION)
 def test_every_operation_has_an_object_with_its_options_as_fields(operation: str) -> None:
     rules = operation in ("enumerate-rules", "add-rule", "remove-rule")

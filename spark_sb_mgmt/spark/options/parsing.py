@@ -112,7 +112,9 @@ def write_options(given: Mapping[str, str], environment: Mapping[str, str] = os.
 
 
 def _operation(options: Mapping[str, str], allowed: tuple[str, ...]) -> str:
-    operation = options.get("operation", allowed[0])
+    given = options.get("operation", allowed[0]).strip()
+    # In any case, as all words are that an option may be; the protocol has them all small.
+    operation = given.lower()
     if operation in allowed:
         return operation
     reads = allowed is table.READ_OPERATIONS
@@ -121,7 +123,7 @@ def _operation(options: Mapping[str, str], allowed: tuple[str, ...]) -> str:
         raise wrong("operation", f"is {operation}, which {here}: use it with {there}; here there are {', '.join(allowed)}")
     # The wire's own name is not taken, but it shows what was meant.
     hint = did_you_mean(short_name(operation), allowed)
-    raise wrong("operation", f"is {operation!r:.80}{hint}? There are {', '.join(allowed)}" if hint else _none_of(operation, allowed))
+    raise wrong("operation", f"is {given!r:.80}{hint}? There are {', '.join(allowed)}" if hint else _none_of(given, allowed))
 
 
 def _none_of(operation: str, allowed: tuple[str, ...]) -> str:
