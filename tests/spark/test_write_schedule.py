@@ -124,6 +124,18 @@ def test_all_that_a_sender_may_set(spark: SparkSession, write: Write, new_entity
     assert (message.raw_amqp_message.annotations or {})[b"x-opt-via-partition-key"] == b"via"
 
 
+def test_text_is_a_body_and_an_int_is_a_time_to_live(
+    spark: SparkSession, write: Write, new_entity: NewEntity, standing: Any, tmp_path: Path
+) -> None:
+    queue = new_entity("queue")
+    rows = spark.createDataFrame([("grüß dich", 90_000, TOMORROW)], "body string, time_to_live_ms int, scheduled_enqueue_time timestamp")
+    write(rows, queue=queue, receiptsPath=str(tmp_path), rowKey="body")
+    [message] = standing(queue)
+    assert (b"".join(message.body), message.time_to_live) == ("grüß dich".encode(), timedelta(seconds=90))
+    # The key is the column as it was given.
+    assert pq.read_table(tmp_path).column("row_key").to_pylist() == ["grüß dich"]
+
+
 @pytest.mark.parametrize(
     "columns",
     [

@@ -202,10 +202,27 @@ def test_large_types_become_those_that_the_encoder_knows() -> None:
             ),
         }
     )
-    plain = plain_batch(rows)
+    plain = plain_batch(rows, "schedule-message")
     assert {field.name: field.type for field in plain.schema} == {
         name: WRITE_COLUMNS["schedule-message"][name][0] for name in rows.schema.names
     }
     assert plain.to_pylist() == rows.to_pylist()
     assert len(encode_messages(plain, now_ms=0)) == 1
-    assert plain_batch(plain) is plain
+    assert plain_batch(plain, "schedule-message") is plain
+
+
+@pytest.mark.parametrize(
+    ("operation", "name", "given", "sent"),
+    [
+        ("schedule-message", "body", pa.array(["ü", None]), pa.array([b"\xc3\xbc", None])),
+        ("schedule-message", "body", pa.array(["ü", None], pa.large_string()), pa.array([b"\xc3\xbc", None])),
+        ("schedule-message", "time_to_live_ms", pa.array([5, None], pa.int32()), pa.array([5, None], pa.int64())),
+        ("set-session-state", "session_state", pa.array(["ü", None]), pa.array([b"\xc3\xbc", None])),
+        ("cancel-scheduled-message", "sequence_number", pa.array([5, None], pa.int8()), pa.array([5, None], pa.int64())),
+        # A property of that name keeps its type, and so does what is only a row key.
+        ("schedule-message", "sequence_number", pa.array([5, None], pa.int32()), pa.array([5, None], pa.int32())),
+        ("remove-rule", "body", pa.array(["ü", None]), pa.array(["ü", None])),
+    ],
+)
+def test_what_else_is_taken_for_a_column_is_sent_as_the_column(operation: str, name: str, given: pa.Array, sent: pa.Array) -> None:
+    assert plain_batch(pa.RecordBatch.from_pydict({name: given}), operation).column(name).equals(sent)

@@ -83,6 +83,10 @@ RIGHT: list[tuple[str, StructType, dict[str, str]]] = [
     ("renew-lock", struct(lock_token=STRING), {}),
     ("renew-session-lock", struct(session_id=STRING), {}),
     ("set-session-state", struct(session_id=STRING, session_state=BINARY), {}),
+    # What loses nothing need not be cast: text as UTF-8, and smaller integers.
+    ("schedule-message", struct(body=STRING, time_to_live_ms=IntegerType(), scheduled_enqueue_time=TIME), {}),
+    ("cancel-scheduled-message", struct(sequence_number=IntegerType()), {}),
+    ("set-session-state", struct(session_id=STRING, session_state=STRING), {}),
     ("add-rule", struct(rule_name=STRING), {}),
     ("add-rule", struct(rule_name=STRING, correlation_filter=struct(properties=TEXT_MAP, label=STRING)), {}),
     ("remove-rule", struct(rule_name=STRING), {}),
@@ -165,14 +169,15 @@ def test_both_and_neither_of_two_alternatives(operation: str, schema: StructType
     [
         (
             "cancel-scheduled-message",
-            struct(sequence_number=IntegerType()),
-            "is int: it must be bigint, so cast it, as in CAST(sequence_number AS B",
+            struct(sequence_number=DoubleType()),
+            "is double: it must be bigint, so cast it, as in CAST(sequence_number AS B",
         ),
-        ("schedule-message", struct(body=STRING), "column body is string: it must be binary, so cast it, as in CAST(body AS BINARY)"),
+        ("schedule-message", struct(body=LONG), "column body is bigint: it must be binary, so cast it, as in CAST(body AS BINARY)"),
+        ("schedule-message", struct(amqp_message=STRING), "column amqp_message is string: it must be binary"),
         ("schedule-message", struct(scheduled_enqueue_time=STRING), "is string: it must be timestamp"),
         ("schedule-message", struct(scheduled_enqueue_time=TimestampNTZType()), "is timestamp_ntz: it must be timestamp, so cast it"),
         ("schedule-message", struct(application_properties=MapType(STRING, LONG)), "is map<string,bigint>: it must be map<string,string>"),
-        ("set-session-state", struct(session_id=STRING, session_state=STRING), "column session_state is string: it must be binary"),
+        ("set-session-state", struct(session_id=STRING, session_state=LONG), "column session_state is bigint: it must be binary"),
         ("update-disposition", struct(properties_to_modify=STRING), "is string: it must be map<string,string> or map<string,struct<"),
         (
             "add-rule",

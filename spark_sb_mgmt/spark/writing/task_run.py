@@ -21,7 +21,7 @@ from spark_sb_mgmt.operations.envelope import Request
 from spark_sb_mgmt.spark.options.objects import WriteOptions
 from spark_sb_mgmt.spark.writing.receipts import ReceiptsWriter
 from spark_sb_mgmt.spark.writing.write_operation import FAILED, Receipt, Result, Step, WriteTask
-from spark_sb_mgmt.spark.writing.write_rows import plain_batch, row_name
+from spark_sb_mgmt.spark.writing.write_rows import row_name
 
 # Rows of a task that are named in the error of its job.
 MOST_NAMED: Final = 3
@@ -87,7 +87,7 @@ class TaskRun:
     def _results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Result]:
         for batch in batches:
             self._given += batch.num_rows
-            rows = self._sendable(plain_batch(batch))
+            rows = self._sendable(batch)
             if self._stopped:
                 return
             if rows.num_rows:

@@ -21,7 +21,7 @@ from spark_sb_mgmt.operations.arguments import LONGEST_DEADLETTER_TEXT, LONGEST_
 from spark_sb_mgmt.operations.settle import DISPOSITIONS
 from spark_sb_mgmt.operations.times import to_datetime
 from spark_sb_mgmt.spark.options import table
-from spark_sb_mgmt.spark.writing.write_schema import REQUIRED, WRITE_COLUMNS
+from spark_sb_mgmt.spark.writing.write_schema import REQUIRED, WRITE_COLUMNS, sent_type
 
 # What tells a row apart, where nobody said by which column.
 _TELLING: Final = ("message_id", "sequence_number", "lock_token", "session_id", "rule_name", "correlation_id", "subject")
@@ -57,9 +57,10 @@ class RowProblem(NamedTuple):
     problem: str
 
 
-def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with the types that checks and encoder know, whatever spark.sql.execution.arrow.useLargeVarTypes made of them."""
-    plain = pa.schema([field.with_type(_plain_type(field.type)) for field in batch.schema])
+def plain_batch(batch: pa.RecordBatch, operation: str) -> pa.RecordBatch:
+    """The batch with the types that checks and encoder know, whatever spark.sql.execution.arrow.useLargeVarTypes made of them, and
+    whatever else was taken for a column."""
+    plain = pa.schema([field.with_type(sent_type(operation, field.name, _plain_type(field.type))) for field in batch.schema])
     return batch if plain.equals(batch.schema) else batch.cast(plain)
 
 

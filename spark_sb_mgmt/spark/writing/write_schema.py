@@ -48,6 +48,15 @@ WRITE_COLUMNS: Final[dict[str, dict[str, tuple[pa.DataType, ...]]]] = {
     table.REMOVE_RULE: {"rule_name": _TEXT},
     table.PURGE: {"session_id": _TEXT},
 }
+# Taken too, since nothing is lost by it: text as its UTF-8, which is what Spark's Kafka sink makes of a string, and smaller integers.
+_TEXT_TOO: Final = (pa.string(),)
+_SMALLER: Final = (pa.int32(), pa.int16(), pa.int8())
+_TAKEN_TOO: Final[dict[str, tuple[pa.DataType, ...]]] = {
+    "body": _TEXT_TOO,
+    "session_state": _TEXT_TOO,
+    "sequence_number": _SMALLER,
+    "time_to_live_ms": _SMALLER,
+}
 REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     table.SCHEDULE: (),
     table.CANCEL: ("sequence_number",),
@@ -125,6 +134,11 @@ def write_columns(given: StructType, options: WriteOptions) -> WriteColumns:
     return WriteColumns(operation, tuple(sent), properties, options.row_key, key_type)
 
 
+def sent_type(operation: str, name: str, given: pa.DataType) -> pa.DataType:
+    """The type that a column of a checked DataFrame is sent with."""
+    return WRITE_COLUMNS[operation][name][0] if name in WRITE_COLUMNS[operation] and given in _TAKEN_TOO.get(name, ()) else given
+
+
 def column_error(name: str, problem: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"column {name:.80}", problem)
 
@@ -167,7 +181,7 @@ def _check_type(name: str, given: DataType, allowed: tuple[pa.DataType, ...]) ->
     # Whether parts of it may be null is for rows to show.
     if name == "correlation_filter":
         _check_filter(given, wanted[0])
-    elif given.simpleString() not in [one.simpleString() for one in wanted]:
+    elif given.simpleString() not in [one.simpleString() for one in wanted] and arrow_type(given) not in _TAKEN_TOO.get(name, ()):
         names = " or ".join(one.simpleString() for one in wanted)
         cast = f", so cast it, as in CAST({name} AS {names.upper()})" if arrow_type(wanted[0]) is not None else ""
         raise column_error(name, f"is {given.simpleString()}: it must be {names}{cast}")

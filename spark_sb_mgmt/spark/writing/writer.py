@@ -43,6 +43,7 @@ from spark_sb_mgmt.spark.writing.settle_writer import SettleMessages
 from spark_sb_mgmt.spark.writing.state_writer import SetSessionStates
 from spark_sb_mgmt.spark.writing.task_run import MOST_NAMED, Failures, TaskRun
 from spark_sb_mgmt.spark.writing.write_operation import Job, TaskAttempt, TaskDone, WriteOperation, WriteTask
+from spark_sb_mgmt.spark.writing.write_rows import plain_batch
 from spark_sb_mgmt.spark.writing.write_schema import WriteColumns, write_columns
 
 _LOG: Final = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class JobWriter:
             task = self.operation.task(entity, attempt)
             running = TaskRun(task, entity, self.options, receipts)
             try:
-                running.run(_with_rows(iterator))
+                running.run(plain_batch(batch, self.options.operation) for batch in _with_rows(iterator))
             except Exception as problem:
                 _undo(task, str(problem))
                 raise
