@@ -6,6 +6,7 @@ import dataclasses
 import pickle
 from collections.abc import Callable
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,7 +78,9 @@ def test_a_read_without_more_is_a_peek_with_the_defaults_of_the_contract() -> No
     )
 
 
-def test_every_option_of_a_peek() -> None:
+def test_every_option_of_a_peek(tmp_path: Path) -> None:
+    ca_file = tmp_path / "ca.pem"
+    ca_file.touch()
     options = read(
         {
             "fromSequenceNumber": "7",
@@ -90,7 +93,7 @@ def test_every_option_of_a_peek() -> None:
             "pageSize": "100",
             "maxMessages": "5",
             "transport": "amqpwebsocket",
-            "caFile": "/etc/ca.pem",
+            "caFile": str(ca_file),
             "serverTimeoutMs": "1000",
             "maxRetries": "0",
             "pipelineDepth": "32",
@@ -105,7 +108,7 @@ def test_every_option_of_a_peek() -> None:
     assert options.session_id == " s 1 "
     assert (options.num_partitions, options.page_size, options.max_messages) == (4, 100, 5)
     connection = options.connection
-    assert (connection.transport, connection.ca_file) == ("amqpWebSocket", "/etc/ca.pem")
+    assert (connection.transport, connection.ca_file) == ("amqpWebSocket", str(ca_file))
     assert (connection.server_timeout_ms, connection.max_retries, connection.pipeline_depth) == (1000, 0, 32)
 
 
@@ -282,6 +285,11 @@ def test_a_way_to_connect_that_is_none(given: dict[str, str], expected: str) -> 
         ({"states": "active,dead"}, "option states is 'active,dead': it must be one or more of active, deferred, scheduled"),
         ({"states": "active,"}, "option states is 'active,': it must be"),
         ({"transport": "http"}, "option transport is 'http': it must be amqp or amqpWebSocket"),
+        (
+            {"caFile": "/nowhere.pem"},
+            "option caFile is '/nowhere.pem': it must be a file that driver and executors can read (the driver cannot)",
+        ),
+        ({"caFile": "/"}, "option caFile is '/': it must be a file"),
         ({"subQueue": "dlq"}, "option subQueue is 'dlq': it must be deadLetter or transferDeadLetter"),
         ({"enqueuedFrom": "yesterday"}, "option enqueuedFrom is 'yesterday': it must be a time in ISO 8601"),
         ({"enqueuedFrom": "2026-02-30"}, "option enqueuedFrom is '2026-02-30': it must be a time in ISO 8601"),

@@ -106,7 +106,7 @@ COMMON_OPTIONS: Final = (
     Option("subQueue", kinds.choice("deadLetter", "transferDeadLetter"), "the entity's dead-letter queue instead of itself"),
     Option("operation", kinds.TEXT, "what to do", shown_default=f"{PEEK} on read, {SCHEDULE} on write"),
     Option("transport", kinds.choice("amqp", "amqpWebSocket"), "AMQP over TLS (5671) or over a WebSocket (443)", default="amqp"),
-    Option("caFile", kinds.TEXT, "PEM file of extra trusted CAs", shown_default="system store"),
+    Option("caFile", kinds.FILE, "PEM file of extra trusted CAs", shown_default="system store"),
     Option("serverTimeoutMs", kinds.integer(1, 2**32 - 1), "how long the service may take for one request", default=60_000),
     Option("maxRetries", kinds.integer(0, 1000), "how often a transient failure is tried again", default=5),
     Option("pipelineDepth", kinds.integer(1, 1000), "requests in flight on one link pair", default=8),

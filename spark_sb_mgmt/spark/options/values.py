@@ -6,6 +6,7 @@ makes the error that people see. Times without an offset are UTC: the session's 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -97,6 +98,13 @@ def _read_text(text: str) -> str:
     return text
 
 
+def _read_file(text: str) -> str:
+    # On the driver, which connects too: a task that does not find it says so only after the job has started.
+    if not os.path.isfile(text) or not os.access(text, os.R_OK):
+        raise ValueError("the driver cannot")
+    return text
+
+
 def _read_seconds(text: str) -> float:
     if not _DECIMAL.fullmatch(text):
         raise ValueError
@@ -173,6 +181,7 @@ def merge(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 TEXT: Final = Kind("a text that is not empty", _read_text)
+FILE: Final = Kind("a file that driver and executors can read", _read_file)
 ANY_TEXT: Final = Kind("a text", str)
 FLAG: Final = Kind("true or false", _read_flag)
 SECONDS: Final = Kind("a number of seconds of 0 or more, such as 30 or 0.5", _read_seconds)
