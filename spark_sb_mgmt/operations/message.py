@@ -179,6 +179,14 @@ class Messages(Sequence[ServiceBusMessage]):
             return [self._message(one) for one in range(len(self))[index]]
         return self._message(range(len(self))[index])
 
+    def __eq__(self, other: object) -> bool:
+        """As a list of the same messages is, so that nothing there is `[]`."""
+        if not isinstance(other, (Messages, list, tuple)):
+            return NotImplemented
+        return len(self) == len(other) and all(one == another for one, another in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
     def sequence_numbers(self) -> npt.NDArray[np.int64]:
         """The number of each message, all else left alone."""
         numbers = read_sequence_numbers(self.response, self._bounds) if len(self) else np.empty(0, np.int64)

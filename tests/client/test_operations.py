@@ -42,7 +42,7 @@ def test_peek_message(orders: EntityClient, sdk: Sdk) -> None:
     ]
     assert found[0].entity == "orders"
     assert len(orders.peek_message(message_count=1)) == 1
-    assert list(orders.peek_message(4)) == []
+    assert orders.peek_message(4) == []
 
 
 def test_peek_message_of_a_session(client: ManagementClient, sdk: Sdk) -> None:
