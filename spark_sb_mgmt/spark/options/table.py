@@ -181,7 +181,14 @@ STREAM_OPTIONS: Final = (
         shown_default="all",
         modes=(STREAM,),
     ),
-    Option("failOnDataLoss", kinds.FLAG, "whether messages that are gone fail the query", (PEEK,), default=True, modes=(STREAM,)),
+    Option(
+        "failOnDataLoss",
+        kinds.FLAG,
+        "whether a planned micro-batch whose messages are gone fails",
+        (PEEK,),
+        default=True,
+        modes=(STREAM,),
+    ),
 )
 WRITE_OPTIONS: Final = (
     Option("receiptsPath", kinds.TEXT, "directory for the receipts, as Parquet", WRITE_OPERATIONS),
