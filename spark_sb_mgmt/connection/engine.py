@@ -37,6 +37,9 @@ _OUTPUT_CHUNK: Final = 256 * 1024
 _LONGEST_STEP_S: Final = 5.0
 _MOST_UNANSWERED: Final = 2
 _LOCAL_IDLE_TIMEOUT: Final = "local-idle-timeout expired"
+# proton keeps what it holds of a session (7 KB with two links) for as long as the connection lasts. To free one sooner is not safe: links
+# that the peer has not detached are then freed twice.
+_MOST_SESSIONS: Final = 1000
 _DELIVERY: Final = Event.DELIVERY.number
 
 
@@ -74,6 +77,7 @@ class Engine:
         self._rest = b""
         self._remote_closed = False
         self._unanswered = 0
+        self._sessions = 0
         # When the engine wants to be ticked next, 0 for never.
         self._tick_due = 0.0
         self._on_event: dict[int, Callable[[Any], None]] = {
@@ -173,7 +177,12 @@ class Engine:
 
     # --- links ----------------------------------------------------------------------------------------------------------
 
+    def is_worn(self, besides: LinkHandler | None) -> bool:
+        """Whether it has held so many sessions that it had better be opened anew, and nobody has links on it now but this one."""
+        return self._sessions >= _MOST_SESSIONS and all(handler is besides for _, handler in self._handlers.values())
+
     def session(self) -> ProtonSession:
+        self._sessions += 1
         session = self._connection.session()
         session.open()
         return session
@@ -286,8 +295,6 @@ class Engine:
         event.session.close()
         for handler in self._handlers_of(event.session):
             handler.lost(error)
-        # Both sides have ended it: proton would keep it, and its links, for as long as the connection lasts.
-        event.session.free()
 
     def _handlers_of(self, session: ProtonSession) -> list[LinkHandler]:
         handlers = dict.fromkeys(handler for _, handler in self._handlers.values())

@@ -185,6 +185,8 @@ class NamespaceConnection:
 
     def links(self, entity: str) -> RequestLinks:
         """A new pair to the entity's management node, authorised and attached."""
+        if self.engine is not None and self.engine.is_worn(besides=self._cbs):
+            self.engine.close(self.timing.deadline("close", self.settings.close_timeout_s))
         engine = self.open()
         try:
             self.authorize(entity)

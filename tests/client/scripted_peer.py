@@ -189,8 +189,6 @@ class PeerConnection:
         while (event := self.collector.peek()) is not None:
             if event.type in (Event.CONNECTION_REMOTE_OPEN, Event.SESSION_REMOTE_OPEN):
                 event.context.open()
-            elif event.type in (Event.SESSION_REMOTE_CLOSE, Event.LINK_REMOTE_CLOSE):
-                event.context.close()
             elif event.type == Event.CONNECTION_REMOTE_CLOSE and self.server.closes:
                 self.connection.close()
             elif event.type == Event.LINK_REMOTE_OPEN:

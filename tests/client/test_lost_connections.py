@@ -514,26 +514,28 @@ def test_an_entity_that_was_closed_leaves_the_others_alone() -> None:
         assert peer.accepted == 1
 
 
-def sessions(client: ManagementClient) -> int:
-    """That proton keeps on the connection."""
-    engine: Any = client._connection.engine
-    count, session = 0, engine._connection.session_head(0)
-    while session is not None:
-        count, session = count + 1, session.next(0)
-    return count
-
-
-def test_entities_that_were_closed_leave_nothing_behind() -> None:
+def test_a_connection_does_not_grow_with_the_entities_that_were_opened_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker of Spark keeps its connection for all its tasks, each of which opens an entity."""
+    monkeypatch.setattr("spark_sb_mgmt.connection.engine._MOST_SESSIONS", 10)
+    with ScriptedPeer(answer) as peer, peer.client() as client:
+        for number in range(30):
+            with client.entity("other") as other:
+                assert other.peek_message(number)[0].sequence_number == number
+        # One session of each connection is that of $cbs.
+        assert peer.accepted == 4
+        assert len(peer.requests) == 30
+
+
+def test_a_connection_that_held_many_entities_is_not_taken_from_those_that_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_sb_mgmt.connection.engine._MOST_SESSIONS", 10)
     with ScriptedPeer(answer) as peer, peer.client() as client, client.entity("orders") as orders:
-        for _ in range(10):
+        suspended = orders.pipeline([peek_message(number) for number in range(10)], depth=4)
+        next(suspended)
+        for _ in range(20):
             with client.entity("other") as other:
                 other.peek_message()
-            # What the peer says to the end comes with its next answer.
-            orders.peek_message()
-        # Of $cbs, of orders, and the last of the other, if its end is on the way.
-        assert sessions(client) <= 3
-        assert peer.accepted == 1
+        assert len(list(suspended)) == 9
+        assert (peer.accepted, len(peer.requests)) == (1, 30)
 
 
 @pytest.mark.parametrize(

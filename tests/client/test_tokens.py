@@ -24,7 +24,7 @@ from spark_sb_mgmt.errors import AuthenticationError, DeadlineExceededError, SbM
 from spark_sb_mgmt.operations.peek import peek_message
 from tests.client.certificates import Authority
 from tests.client.conftest import CONFIG, SOON
-from tests.client.scripted_peer import Asked, ScriptedPeer, take_token, wait_for_bytes
+from tests.client.scripted_peer import Asked, ScriptedPeer, take_token
 from tests.client.test_misbehaving_service import page
 
 # A token of a key lives for an hour; most of it is over.
@@ -253,7 +253,6 @@ def test_links_that_were_lost_while_a_token_ended_are_opened_when_the_service_ha
     with ScriptedPeer(script, cbs=cbs) as peer, peer.client(timing=now.timing) as client, client.entity("orders") as orders:
         orders.peek_message()
         now.seconds += 4000
-        wait_for_bytes(client)
         assert orders.peek_message(7)[0].sequence_number == 7
         assert peer.accepted == 1
         for timer in timers:
