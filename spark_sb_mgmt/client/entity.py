@@ -21,7 +21,7 @@ from spark_sb_mgmt.client.told import operation, told
 from spark_sb_mgmt.client.transaction import Transaction
 from spark_sb_mgmt.connection import planning
 from spark_sb_mgmt.connection.channel import Channel, Outcome, Window
-from spark_sb_mgmt.connection.peek_range import END_OF_NUMBERS, Peek, PeekRange, bounds
+from spark_sb_mgmt.connection.peek_range import END_OF_NUMBERS, Peek, PeekRange, bounds, check_page
 from spark_sb_mgmt.connection.settings import DEEPEST_PIPELINE, pipeline_depth
 from spark_sb_mgmt.errors import InvalidArgumentError, RemoteProtocolError, SbMgmtError
 from spark_sb_mgmt.model import CorrelationFilter, Rule
@@ -64,11 +64,7 @@ class EntityClient:
     ) -> Messages:
         """The next messages from a sequence number on. The service may give fewer than asked for; only none means that there are none."""
         messages = self.call(peek.peek_message(from_sequence_number, message_count, session_id, omit_message_body))
-        if messages and messages[0].sequence_number < from_sequence_number:
-            raise RemoteProtocolError(
-                f"a peek from sequence number {from_sequence_number} was answered with {messages[0].sequence_number}: "
-                f"the service does not advance"
-            )
+        check_page(from_sequence_number, messages.sequence_numbers())
         return messages
 
     @operation

@@ -109,7 +109,7 @@ class PeekRange:
         """Which messages of an answer to keep, as slices of the page; `sequence_numbers` are those of the page, in its order."""
         start, stop = peek.from_sequence_number, peek.until_sequence_number
         count = len(sequence_numbers)
-        _check(start, sequence_numbers)
+        check_page(start, sequence_numbers)
         self._in_flight.remove(peek)
         shown_until = int(sequence_numbers[-1]) + 1 if count else END_OF_NUMBERS
         claimed = [(start, min(stop, shown_until)), *self._take(stop, shown_until)]
@@ -165,7 +165,8 @@ def _number(argument: str, value: int, least: int, most: int, shown: str) -> int
     return number
 
 
-def _check(start: int, sequence_numbers: Numbers) -> None:
+def check_page(start: int, sequence_numbers: Numbers) -> None:
+    """What a peek from `start` can be answered with. Who goes on behind the last of anything else goes in circles."""
     if not len(sequence_numbers):
         return
     first, last = int(sequence_numbers[0]), int(sequence_numbers[-1])

@@ -153,6 +153,13 @@ def test_a_range_whose_service_does_not_advance() -> None:
     assert "does not advance" in str(error)
 
 
+@pytest.mark.parametrize(("numbers", "says"), [((3, 9), "does not advance"), ((9, 3), "do not ascend"), ((9, 9), "do not ascend")])
+def test_a_page_whose_service_does_not_advance(numbers: tuple[int, ...], says: str) -> None:
+    error = fails(lambda asked: asked.reply(200, page(*numbers)), lambda orders: orders.peek_message(5))
+    assert isinstance(error, RemoteProtocolError)
+    assert says in str(error)
+
+
 def test_a_search_whose_service_does_not_advance() -> None:
     error = fails(lambda asked: asked.reply(200, page(0)), lambda orders: orders.highest_sequence_number())
     assert isinstance(error, RemoteProtocolError)
