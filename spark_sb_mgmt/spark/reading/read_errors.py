@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spark_sb_mgmt.errors import ArgumentError, AuthenticationError, EntityNotFoundError, SbMgmtError
+from spark_sb_mgmt.errors import (
+    ArgumentError,
+    AuthenticationError,
+    DeadlineExceededError,
+    EntityNotFoundError,
+    OperationTimeoutError,
+    SbMgmtError,
+    ServerBusyError,
+)
 from spark_sb_mgmt.spark.options.table import CANCEL, EVERY_OPERATION, SCHEDULE, SESSIONS
 
 
@@ -36,6 +44,12 @@ def _hint(error: SbMgmtError, operation: str, entity: str, session_id: str | Non
         asked = error.operation if error.operation in EVERY_OPERATION else operation
         right = "Send" if asked in (SCHEDULE, CANCEL) else "Listen"
         return f"{asked} on {entity!r} needs the right {right} there: check the key's name and value, and the rights of its policy"
+    if isinstance(error, ServerBusyError):
+        return (
+            "It was asked again as often as option maxRetries says: raise that, or ask for less at once, by pipelineDepth and fewer tasks"
+        )
+    if isinstance(error, OperationTimeoutError) or (isinstance(error, DeadlineExceededError) and error.deadline == "request"):
+        return "Raise option serverTimeoutMs, which is how long a request may take, or maxRetries"
     if isinstance(error, ArgumentError) and session_id is not None:
         return f"If {entity!r} has no sessions, leave option sessionId out: it is for queues and subscriptions that require sessions"
     if isinstance(error, ArgumentError) and operation == SESSIONS:
