@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_sb_mgmt.errors import SbMgmtError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_sb_mgmt.spark.datasource import ServiceBusManagementDataSource
 
-__all__ = ["ServiceBusManagementDataSource", "register"]
+__all__ = ["SbMgmtError", "ServiceBusManagementDataSource", "register"]
 
 
 def register(spark: SparkSession) -> None:

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import spark_sb_mgmt
+import spark_sb_mgmt.client
 from spark_sb_mgmt import errors
 from spark_sb_mgmt.errors import (
     ArgumentError,
@@ -78,6 +80,10 @@ def drawn_tree() -> dict[str, str | None]:
 def test_the_tree_is_as_drawn() -> None:
     real = {kind.__name__: next((base.__name__ for base in kind.__bases__ if issubclass(base, SbMgmtError)), None) for kind in ALL}
     assert drawn_tree() == real
+
+
+def test_the_root_is_among_the_public_names_of_what_raises_it() -> None:
+    assert spark_sb_mgmt.SbMgmtError is spark_sb_mgmt.client.SbMgmtError is SbMgmtError
 
 
 def test_what_a_caller_got_wrong_is_also_a_value_error() -> None:

@@ -1,4 +1,4 @@
-"""What a person uses: `ManagementClient`, the entities it opens, and what their methods give and take."""
+"""What a person uses: `ManagementClient`, the entities it opens, what their methods give and take, and the root of what they raise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from spark_sb_mgmt.client.entity import EntityClient
 from spark_sb_mgmt.client.management import ManagementClient
 from spark_sb_mgmt.client.peeking import PeekPage
 from spark_sb_mgmt.client.transaction import Transaction
+from spark_sb_mgmt.errors import SbMgmtError
 from spark_sb_mgmt.operations.message import Messages, ServiceBusMessage
 from spark_sb_mgmt.operations.schedule import ScheduledMessage
 
@@ -14,6 +15,7 @@ __all__ = [
     "ManagementClient",
     "Messages",
     "PeekPage",
+    "SbMgmtError",
     "ScheduledMessage",
     "ServiceBusMessage",
     "Transaction",
