@@ -31,6 +31,9 @@ from spark_sb_mgmt.spark.writing.write_schema import WRITE_COLUMNS
 
 # What stands around the entries in a request: properties and application-properties, some 250 bytes of them, and the heads of the body.
 ENVELOPE_BYTES: Final = 400
+# A time that was to come, or now, when rows were made may be past when their job starts: Spark takes a while to get there, on a cold start
+# the longest. Half of the quarter of an hour by which a time in the wrong zone is past at least.
+_WHILE_MS: Final = 450_000
 # Rows that are encoded at once: enough for the fixed cost of a column not to count, and not so many that their bytes do.
 _ROWS, _BYTES = 2_000, 4 * 1024 * 1024
 
@@ -66,9 +69,7 @@ class RowEncoder:
         self._random = np.random.default_rng([*job.id.encode(), attempt.partition])
 
     def problems(self, rows: pa.RecordBatch) -> list[RowProblem]:
-        # What is scheduled for a time that is past is enqueued at once, and can never be taken back. A micro-batch that is done again after
-        # hours finds times past that were not; it must not stop its query for ever.
-        return row_problems(rows, table.SCHEDULE, not_before_ms=None if self._job.is_replayable else self._job.started_ms)
+        return row_problems(rows, table.SCHEDULE, not_before_ms=_earliest_ms(self._job))
 
     def timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with the time that each is scheduled for. Draws at random: once for each row, in their order."""
@@ -159,9 +160,15 @@ def requests_of(entries: Entries, most: int, most_bytes: int | None) -> Iterator
 
 def check_time(options: ScheduleOptions, job: Job) -> None:
     """Raise for an option that would enqueue everything at once."""
-    given = options.scheduled_enqueue_time
-    if given is not None and not job.is_replayable and to_milliseconds(given) < job.started_ms:
+    given, earliest = options.scheduled_enqueue_time, _earliest_ms(job)
+    if given is not None and earliest is not None and to_milliseconds(given) < earliest:
         raise InvalidArgumentError("option scheduledEnqueueTime", f"is {given.isoformat()}, which is past: it must be a time to come")
+
+
+def _earliest_ms(job: Job) -> int | None:
+    """What is scheduled for a time that is past is enqueued at once, and can never be taken back: it is taken for a mistake, unless it is
+    only just past. A micro-batch that is done again after hours finds times past that were not; it must not stop its query for ever."""
+    return None if job.is_replayable else job.started_ms - _WHILE_MS
 
 
 def problem_of(error: EncodeError | InvalidArgumentError) -> str:
