@@ -287,11 +287,13 @@ def test_deferred_messages_of_a_session(read: Read, deferring: Deferring) -> Non
     assert {row.session_id for row in rows} == {"a"}
 
 
-def test_a_lost_answer_is_waited_for_and_nothing_is_lost(read: Read, deferring: Deferring, emulator: Emulator) -> None:
-    """The connection goes after the locks were taken: they end after five seconds, and the messages are taken then."""
+@pytest.mark.parametrize("page_size", [250, 1])
+def test_a_lost_answer_is_waited_for_and_nothing_is_lost(read: Read, deferring: Deferring, emulator: Emulator, page_size: int) -> None:
+    """The connection goes after the locks were taken, with all that was in flight: they end after five seconds, and the messages are taken
+    then."""
     queue, deferred = deferring(8, kind="brief-locks")
     key = emulator.faults.add(Fault("drop-connection", operation="receive-by-sequence-number", entity=queue, when="after"))
-    assert numbers(receive(read, queue, sequenceNumbers="1-8", numPartitions=1)) == deferred
+    assert numbers(receive(read, queue, sequenceNumbers="1-8", numPartitions=1, pageSize=page_size)) == deferred
     assert emulator.faults.hits(key) == 1
 
 

@@ -10,10 +10,12 @@ import pytest
 from azure.servicebus import ServiceBusClient
 from pyspark.sql import SparkSession
 
-from spark_sb_mgmt.client import ManagementClient
+from spark_sb_mgmt.client import EntityClient, ManagementClient
 from spark_sb_mgmt.emulator import Emulator, Fault
 from spark_sb_mgmt.spark.options.parsing import write_options
+from spark_sb_mgmt.spark.writing import cancel_writer
 from spark_sb_mgmt.spark.writing.cancel_writer import CancelTask
+from spark_sb_mgmt.spark.writing.number_runs import Runs
 from spark_sb_mgmt.spark.writing.task_run import TaskRun
 from spark_sb_mgmt.spark.writing.write_operation import Receipt, TaskAttempt
 from tests.spark.conftest import Scheduling, Write
@@ -113,3 +115,21 @@ def test_an_answer_that_never_comes_is_looked_into(scheduling: Scheduling, emula
     emulator.faults.add(Fault("lose-reply", operation="cancel-scheduled-message", entity=queue))
     statuses = cancel(emulator, queue, numbers, server_timeout_ms=200, request_margin_s=0.2)
     assert statuses == dict.fromkeys(numbers, "ok")
+
+
+def test_a_request_that_is_carried_out_after_it_was_given_up_is_no_failure(
+    scheduling: Scheduling, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look finds its messages, so that it is sent again; then they are gone."""
+    queue, numbers = scheduling(10)
+    looked: list[Any] = []
+
+    def as_before(entity: EntityClient, runs: Runs) -> list[int]:
+        looked.append(runs)
+        return numbers if len(looked) == 1 else scheduled(entity, runs)
+
+    scheduled = cancel_writer._scheduled
+    monkeypatch.setattr(cancel_writer, "_scheduled", as_before)
+    emulator.faults.add(Fault("drop-connection", operation="cancel-scheduled-message", entity=queue, when="after"))
+    assert cancel(emulator, queue, numbers) == dict.fromkeys(numbers, "ok")
+    assert len(looked) == 2

@@ -15,6 +15,7 @@ from spark_sb_mgmt.client import ManagementClient
 from spark_sb_mgmt.emulator import Emulator, Fault
 from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, SqlFilter, SqlRuleAction, TrueFilter
 from spark_sb_mgmt.spark.rule_rows import rules_to_batch
+from spark_sb_mgmt.spark.writing.rules_writer import AddRuleTask, RemoveRuleTask
 from tests.spark.conftest import NewEntity, Write
 from tests.spark.task_harness import rows_of, running, written
 
@@ -123,6 +124,21 @@ def test_a_lost_answer_of_a_removal_is_looked_into(new_entity: NewEntity, emulat
     [receipt] = written(emulator, subscription, rows_of(REMOVE, rule_name=["$Default"]), REMOVE)
     assert receipt["status"] == "ok"
     assert names(emulator, subscription) == []
+
+
+@pytest.mark.parametrize(("operation", "task"), [(ADD, AddRuleTask), (REMOVE, RemoveRuleTask)])
+def test_a_request_that_is_carried_out_after_it_was_given_up_is_no_failure(
+    new_entity: NewEntity, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, operation: str, task: Any
+) -> None:
+    """The look says that it was not carried out, so that it is sent again; then it is done already."""
+    subscription = one(new_entity)
+    looks = iter([False])
+    is_done = task.is_done
+    monkeypatch.setattr(task, "is_done", lambda self, row: next(looks, None) is not False and is_done(self, row))
+    emulator.faults.add(Fault("drop-connection", operation, subscription, when="after"))
+    [receipt] = written(emulator, subscription, rows_of(operation, rule_name=["a" if operation == ADD else "$Default"]), operation)
+    assert receipt["status"] == "ok"
+    assert names(emulator, subscription) == (["$Default", "a"] if operation == ADD else [])
 
 
 def test_a_repeated_attempt_takes_an_equal_rule_for_its_own_and_no_other(new_entity: NewEntity, emulator: Emulator) -> None:

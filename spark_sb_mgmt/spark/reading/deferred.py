@@ -37,8 +37,9 @@ _NEAR: Final = 8
 _LOOKED_AT_ONCE: Final = 250
 # Requests of a look before anything is taken: with all of their pages full, at 100,000 messages.
 _SHORT_LOOK: Final = 400
-# How often lost answers are made good by asking again: rounds, since one connection takes all along that was in flight on it.
-_MOST_LOST: Final = 5
+# How often the answer to one request may be lost, and what became of it be looked for, before its loss is told. Of one request, not of a
+# task: with a connection the answers to all that was in flight are lost at once.
+MOST_LOST: Final = 5
 
 
 class Status(Enum):
@@ -62,10 +63,12 @@ class Patience:
 
 
 class Asked(NamedTuple):
-    """What one request asks for: messages of one session, where the entity has sessions, and of one partition id."""
+    """What one request asks for: messages of one session, where the entity has sessions, and of one partition id. `lost` is how often the
+    answer to it was lost before."""
 
     numbers: Sequence[int]
     session_id: str | None = None
+    lost: int = 0
 
 
 class DeferredMessages:
@@ -93,7 +96,6 @@ class DeferredMessages:
         self._stops_at_refusal = delete and or_none
         self._patience = patience or Patience()
         self._on_refusal = refused
-        self._lost = 0
         # The tokens of all locks that were taken, 16 bytes each, by session.
         self._tokens: dict[str | None, bytearray] = {}
         self._answers: Iterator[tuple[Asked, Outcome[Messages]]] = iter(())
@@ -128,10 +130,9 @@ class DeferredMessages:
         while True:
             again: list[Asked] = []
             doubtful: list[Asked] = []
-            lost: list[Asked] = []
             self._answers = self._ask(todo)
             for asked, outcome in self._answers:
-                numbers, session = asked
+                numbers, session = asked.numbers, asked.session_id
                 if isinstance(outcome, Messages):
                     self._took(outcome, session)
                     got = set(sequence_numbers(outcome))
@@ -145,8 +146,8 @@ class DeferredMessages:
                         again += _halves(asked)
                     else:
                         doubtful.append(asked)
-                elif self._is_repeatable(outcome):
-                    lost.append(asked)
+                elif self._is_repeatable(asked, outcome):
+                    again.append(asked._replace(lost=asked.lost + 1))
                 elif self._on_refusal is None:
                     raise outcome
                 else:
@@ -154,10 +155,6 @@ class DeferredMessages:
             if doubtful:
                 again += self._standing(doubtful)
                 was_looked_at = True
-            if lost:
-                again += lost
-                self._lost += 1
-                self._locks_may_be_ours = True
             if not again:
                 return
             todo = again
@@ -197,10 +194,13 @@ class DeferredMessages:
         for position, outcome in self._entity.pipeline(requests()):
             yield sent.pop(position), outcome
 
-    def _is_repeatable(self, error: SbMgmtError) -> bool:
+    def _is_repeatable(self, asked: Asked, error: SbMgmtError) -> bool:
         """Whether asking again makes it good. It does for a lost answer, where only locks were taken: the message is free, or is locked
         until that lock ends."""
-        return isinstance(error, OutcomeUnknownError) and self._mode == names.PEEK_LOCK and self._lost < _MOST_LOST
+        if not isinstance(error, OutcomeUnknownError) or self._mode != names.PEEK_LOCK or asked.lost == MOST_LOST:
+            return False
+        self._locks_may_be_ours = True
+        return True
 
     def _took(self, messages: Messages, session: str | None) -> None:
         if self._mode == names.PEEK_LOCK:
@@ -270,7 +270,7 @@ class DeferredMessages:
 
 
 def _halves(asked: Asked) -> list[Asked]:
-    numbers, session = asked
+    numbers, session = asked.numbers, asked.session_id
     middle = len(numbers) // 2
     return [Asked(numbers[:middle], session), Asked(numbers[middle:], session)]
 

@@ -6,8 +6,9 @@ partition, and of a request that is refused because one of them is not there, th
 The one rule: a row is ok if its message was scheduled and is not any more. One that is not there is failed; where another attempt of the
 task may have cancelled it, that is no reason for the job to fail.
 
-A request whose answer was lost is looked at. If any of its messages still stands, it was not carried out, and is sent again. If none does,
-they are taken as cancelled: all of them would have had to be enqueued in that moment otherwise.
+A request whose answer was lost is looked at. If any of its messages still stands, it was not carried out; those that stand are asked for
+again. If none does, they are taken as cancelled: what the rows ask for is so. (That all of a request were gone before, and its answer lost
+besides, is not to be told from it.)
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from spark_sb_mgmt.client import EntityClient
 from spark_sb_mgmt.client.peeking import SCHEDULED
 from spark_sb_mgmt.connection.channel import Outcome
 from spark_sb_mgmt.connection.planning import PARTITION_SHIFT
-from spark_sb_mgmt.errors import MessageNotFoundError, SbMgmtError
+from spark_sb_mgmt.errors import MESSAGE_NOT_FOUND, MessageNotFoundError, SbMgmtError
+from spark_sb_mgmt.operations.envelope import NOT_FOUND
 from spark_sb_mgmt.operations.schedule import cancel_scheduled_message
 from spark_sb_mgmt.spark.options import table
 from spark_sb_mgmt.spark.options.objects import BatchedWriteOptions
@@ -32,8 +34,6 @@ from spark_sb_mgmt.spark.writing.task_run import TaskRun
 from spark_sb_mgmt.spark.writing.write_operation import FAILED, UNKNOWN, Receipt, Result, Step, TaskAttempt, WriteOperation, WriteTask
 from spark_sb_mgmt.spark.writing.write_rows import RowProblem, row_problems
 
-# How often a request whose answer was lost is sent again before its loss is told.
-_MOST_LOST: Final = 5
 # Up to so many runs of neighbours a look at all of them costs less than halving.
 _MOST_RUNS: Final = 32
 _PAGE: Final = 250
@@ -55,7 +55,6 @@ class CancelTask(WriteTask):
         self._entity = entity
         self._attempt = attempt
         self._batch_size = batch_size
-        self._lost = 0
 
     def problems(self, rows: pa.RecordBatch) -> list[RowProblem]:
         return row_problems(rows, table.CANCEL)
@@ -77,43 +76,48 @@ class CancelTask(WriteTask):
         if not isinstance(outcome, SbMgmtError):
             yield Receipt(rows)
         elif isinstance(outcome, MessageNotFoundError):
-            yield from self._not_found(rows, outcome)
-        elif outcome.may_have_taken_effect and self._lost < _MOST_LOST:
-            self._lost += 1
-            if _scheduled(self._entity, runs_of(_numbers(rows))):
-                yield _step(rows)
-            else:
+            yield from self._not_found(step)
+        elif step.is_to_be_looked_for(outcome):
+            there = np.isin(_numbers(rows), _scheduled(self._entity, runs_of(_numbers(rows))))
+            if not there.any():
                 yield Receipt(rows, status_description="the answer was lost, and a look shows that it is not scheduled any more")
+                return
+            if not there.all():
+                yield self._missing(rows.filter(pa.array(~there)))
+            yield _step(rows.filter(pa.array(there)), step.lost + 1)
         else:
             yield self.failed(step, outcome)
 
-    def _not_found(self, rows: pa.RecordBatch, error: MessageNotFoundError) -> Iterator[Result]:
+    def _not_found(self, step: Step[None]) -> Iterator[Result]:
         """Cancel those that are there, and tell of the others: found by a look where one is cheap, else by halving."""
+        rows, lost = step.rows, step.lost
         numbers = _numbers(rows)
         different = np.unique(numbers)
         if len(different) == 1:
-            yield from self._missing(rows, error)
+            yield self._missing(rows, lost)
             return
         runs = runs_of(different)
         if len(runs) <= _MOST_RUNS:
             there = np.isin(numbers, _scheduled(self._entity, runs))
             if not there.all():
-                yield from self._missing(rows.filter(pa.array(~there)), error)
+                yield self._missing(rows.filter(pa.array(~there)), lost)
                 if there.any():
-                    yield _step(rows.filter(pa.array(there)))
+                    yield _step(rows.filter(pa.array(there)), lost)
                 return
         lower = numbers < different[len(different) // 2]
-        yield _step(rows.filter(pa.array(lower)))
-        yield _step(rows.filter(pa.array(~lower)))
+        yield _step(rows.filter(pa.array(lower)), lost)
+        yield _step(rows.filter(pa.array(~lower)), lost)
 
-    def _missing(self, rows: pa.RecordBatch, error: MessageNotFoundError) -> Iterator[Receipt]:
+    def _missing(self, rows: pa.RecordBatch, lost: int = 0) -> Receipt:
+        if lost:
+            # It stood when it was looked for.
+            return Receipt(rows, status_description="the first answer was lost, and the request was carried out after a look")
         if self._attempt.is_repeated:
             text = "it is not scheduled: an earlier attempt of this task cancelled it, or it was not there before"
-            yield Receipt(rows, UNKNOWN, error.status, error.condition, text, fails=False)
-        else:
-            # The service names all numbers of the request that are missing, or none.
-            text = "there is no scheduled message of this number: it was cancelled or enqueued already, or never there"
-            yield Receipt(rows, FAILED, error.status, error.condition, text, is_explicable=True)
+            return Receipt(rows, UNKNOWN, NOT_FOUND, MESSAGE_NOT_FOUND, text, fails=False)
+        # The service names all numbers of the request that are missing, or none.
+        text = "there is no scheduled message of this number: it was cancelled or enqueued already, or never there"
+        return Receipt(rows, FAILED, NOT_FOUND, MESSAGE_NOT_FOUND, text, is_explicable=True)
 
 
 def cancel_runs(entity: EntityClient, runs: Runs) -> None:
@@ -129,8 +133,8 @@ def _scheduled(entity: EntityClient, runs: Runs) -> list[int]:
     return [number for batch in batches for number in batch.column(0).to_pylist()]
 
 
-def _step(rows: pa.RecordBatch) -> Step[Any]:
-    return Step(cancel_scheduled_message(_numbers(rows)), rows)
+def _step(rows: pa.RecordBatch, lost: int = 0) -> Step[Any]:
+    return Step(cancel_scheduled_message(_numbers(rows)), rows, lost=lost)
 
 
 def _numbers(rows: pa.RecordBatch) -> Any:

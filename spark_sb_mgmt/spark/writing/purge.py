@@ -24,7 +24,7 @@ from spark_sb_mgmt.operations.peek import peek_message
 from spark_sb_mgmt.operations.times import to_datetime, to_milliseconds
 
 _OUT_OF_RANGE: Final = "com.microsoft:argument-out-of-range"
-# How many answers of one purge may be lost.
+# How often answers of one purge may be lost; those to all that was in flight, which are lost at once, count as one.
 _MOST_LOST: Final = 5
 # Of what is left, how much is looked at.
 _LOOKED_AT: Final = 100
@@ -59,6 +59,7 @@ class Purge:
         self.session_id = session_id
         self.deleted = 0
         self._lost = 0
+        self._losses = 0
         # The last answer was that there is nothing to delete.
         self.is_over = False
         self._left: list[int] = []
@@ -68,13 +69,14 @@ class Purge:
         most = self._limit.count
         return most, batch_delete_messages(most, self._before_ms, self.session_id)
 
-    def answered(self, asked: int, outcome: Outcome[int]) -> None:
-        """Raises what is the end of it."""
+    def answered(self, asked: int, outcome: Outcome[int], *, was_in_flight: bool = False) -> None:
+        """Raises what is the end of it. `was_in_flight`: beside a request whose answer was lost."""
         if not isinstance(outcome, SbMgmtError):
             self.deleted += outcome
             self.is_over = outcome == 0
-        elif outcome.may_have_taken_effect and self._lost < _MOST_LOST:
+        elif outcome.may_have_taken_effect and (was_in_flight or self._losses < _MOST_LOST):
             self._lost += 1
+            self._losses += 0 if was_in_flight else 1
         elif not self._limit.gives_way(asked, outcome):
             raise outcome
 
@@ -90,6 +92,8 @@ class Purge:
 
     def _ask(self, entity: EntityClient, depth: int | None, enough: Callable[[], bool]) -> None:
         asked: dict[int, int] = {}
+        # Requests before this one were in flight when an answer was lost.
+        since_loss = 0
 
         def requests() -> Iterator[Request[int]]:
             for position in count():
@@ -99,7 +103,10 @@ class Purge:
                 yield request
 
         for position, outcome in entity.pipeline(requests(), depth):
-            self.answered(asked.pop(position), outcome)
+            losses = self._losses
+            self.answered(asked.pop(position), outcome, was_in_flight=position < since_loss)
+            if self._losses > losses:
+                since_loss = max([position, *asked]) + 1
 
     def look(self) -> Request[Messages]:
         """What shows whether older messages are left."""

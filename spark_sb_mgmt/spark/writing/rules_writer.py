@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -27,8 +28,6 @@ from spark_sb_mgmt.spark.writing.row_groups import one_for_each_row, pieces, rep
 from spark_sb_mgmt.spark.writing.write_operation import FAILED, UNKNOWN, Receipt, Result, Step, TaskAttempt, WriteOperation, WriteTask
 from spark_sb_mgmt.spark.writing.write_rows import RowProblem, row_problems
 
-# How often a request whose answer was lost is looked into before its loss is told.
-_MOST_LOST: Final = 5
 _LOST: Final = "the answer was lost, and a look shows that it was done"
 
 
@@ -52,7 +51,6 @@ class _RuleTask(WriteTask):
     def __init__(self, entity: EntityClient, attempt: TaskAttempt) -> None:
         self._entity = entity
         self._attempt = attempt
-        self._lost = 0
 
     def problems(self, rows: pa.RecordBatch) -> list[RowProblem]:
         names = rows.column("rule_name")
@@ -76,9 +74,8 @@ class _RuleTask(WriteTask):
     def answered(self, step: Step[None], outcome: Outcome[None]) -> Iterator[Result]:
         if not isinstance(outcome, SbMgmtError):
             yield Receipt(step.rows)
-        elif outcome.may_have_taken_effect and self._lost < _MOST_LOST:
-            self._lost += 1
-            yield Receipt(step.rows, status_description=_LOST) if self.is_done(step.rows) else step
+        elif step.is_to_be_looked_for(outcome):
+            yield Receipt(step.rows, status_description=_LOST) if self.is_done(step.rows) else replace(step, lost=step.lost + 1)
         else:
             yield self.refused(step, outcome)
 
@@ -105,6 +102,8 @@ class AddRuleTask(_RuleTask):
         receipt = self.failed(step, error)
         if not isinstance(error, EntityAlreadyExistsError):
             return receipt
+        if step.lost and self.is_done(step.rows):
+            return Receipt(step.rows, status_description=_LOST)
         if self._attempt.may_not_be_first and self.is_done(step.rows):
             return Receipt(step.rows, status_description="another attempt of this task added it, as a look shows: an equal rule is there")
         text = f"there is a rule {_name(step.rows)!r} already, and it is left as it is: remove it by operation remove-rule before"
@@ -124,6 +123,9 @@ class RemoveRuleTask(_RuleTask):
         # The service says the same of a rule and of a subscription that is not there; of the latter the look says so too, by an error.
         if not isinstance(error, EntityNotFoundError) or not self.is_done(step.rows):
             return self.failed(step, error)
+        if step.lost:
+            # It stood when it was looked for.
+            return Receipt(step.rows, status_description=_LOST)
         if self._attempt.may_not_be_first:
             text = f"there is no rule {_name(step.rows)!r}: another attempt of this task removed it, or it was not there before"
             return Receipt(step.rows, UNKNOWN, error.status, error.condition, text, fails=False)

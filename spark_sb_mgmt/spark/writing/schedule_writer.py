@@ -61,10 +61,8 @@ from spark_sb_mgmt.spark.writing.write_operation import (
 )
 from spark_sb_mgmt.spark.writing.write_rows import RowProblem
 
-# When to look for the messages of a request whose answer was lost, in seconds one after the other: the service may still be at it.
-LOOKS_S: Final = (0.0, 0.3, 1.0)
-# How often rows are sent again for which no look found anything.
-_MOST_SENT_AGAIN: Final = 5
+# When to look for the messages of a request whose answer was lost, in seconds after the loss: the service may still be at it.
+LOOKS_S: Final = (0.0, 0.3, 1.3)
 # A batch is not to be larger, also where an entity takes messages that are (wire-facts.md, section 4).
 BATCH_BYTES: Final = 1024 * 1024
 # Of these the service says that one message of the request is in the way, not which.
@@ -102,11 +100,13 @@ class ScheduleMessages(WriteOperation):
 
 @dataclass(frozen=True)
 class _Sent:
-    """What a step's rows were when they were sent: `passed` are the highest numbers that were known by then, for each partition."""
+    """What a step's rows were when they were sent: `passed` are the highest numbers that were known by then, for each partition; `losses`
+    is how often answers had been lost."""
 
     places: Places
     ids: pa.Array
     passed: dict[int, int]
+    losses: int
 
 
 class ScheduleTask(WriteTask):
@@ -120,6 +120,7 @@ class ScheduleTask(WriteTask):
         job: Job,
         highest: Mapping[int, int],
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._entity = entity
         self._options = options
@@ -129,9 +130,11 @@ class ScheduleTask(WriteTask):
         # Numbers only grow, so whatever is sent from now on is above what was answered already.
         self._passed = dict(highest)
         self._sleep = sleep
+        self._clock = clock
+        self._losses = 0
+        self._lost_at = 0.0
         self._known = KnownNumbers()
         self._place = 0
-        self._sent_again = 0
         self._is_uncertain = False
 
     def problems(self, rows: pa.RecordBatch) -> list[RowProblem]:
@@ -165,7 +168,7 @@ class ScheduleTask(WriteTask):
     def done(self) -> ScheduledByTask:
         return ScheduledByTask(self._known.runs, self._known.is_exact, self._is_uncertain)
 
-    def _steps(self, rows: pa.RecordBatch, places: Places, most: int) -> Iterator[Result]:
+    def _steps(self, rows: pa.RecordBatch, places: Places, most: int, lost: int = 0) -> Iterator[Result]:
         """Requests for these rows; receipts for those that no request can carry."""
         entries: Entries | None = None
         while rows.num_rows and entries is None:
@@ -184,8 +187,8 @@ class ScheduleTask(WriteTask):
             if limit is not None and request.encoded.cut(0, 1).size + ENVELOPE_BYTES > limit:
                 yield self._too_large(request, limit)
             else:
-                note = _Sent(request.places, request.ids, dict(self._passed))
-                yield Step(schedule_entries(request.encoded), request.rows, note)
+                note = _Sent(request.places, request.ids, dict(self._passed), self._losses)
+                yield Step(schedule_entries(request.encoded), request.rows, note, lost)
 
     def _limit(self) -> int | None:
         """Bytes of a request with one message: what the link takes, or less if that was asked for."""
@@ -222,17 +225,22 @@ class ScheduleTask(WriteTask):
                 yield Receipt(rows.filter(pa.array(~here)), UNKNOWN, error.status, error.condition, str(error))
             return
         self._is_uncertain = True
-        if self._sent_again == _MOST_SENT_AGAIN:
+        if step.is_to_be_looked_for(error):
+            yield from self._steps(rows, sent.places, rows.num_rows, step.lost + 1)
+        else:
             yield self.failed(step, error)
-            return
-        self._sent_again += 1
-        yield from self._steps(rows, sent.places, rows.num_rows)
 
     def _found(self, sent: _Sent) -> dict[int, int]:
         """Which of the rows stand in the entity, and where."""
         wanted = set(sent.places.tolist())
-        for wait in LOOKS_S:
-            self._sleep(wait)
+        looks: Sequence[float] = LOOKS_S
+        if sent.losses == self._losses:
+            self._losses, self._lost_at = self._losses + 1, self._clock()
+        else:
+            # It was lost with one beside it, and is not waited for anew.
+            looks = LOOKS_S[-1:]
+        for after in looks:
+            self._sleep(max(0.0, self._lost_at + after - self._clock()))
             known = self._known.runs if self._known.is_exact else []
             found = {message.row: message.sequence_number for message in self._own_in(without(above(sent.passed), known))}
             found = {row: number for row, number in found.items() if row in wanted}

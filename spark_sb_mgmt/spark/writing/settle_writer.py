@@ -17,7 +17,7 @@ message where it was, and a second attempt abandons it once more.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -53,8 +53,6 @@ from spark_sb_mgmt.spark.writing.write_operation import (
 )
 from spark_sb_mgmt.spark.writing.write_rows import RowProblem, row_problems
 
-# How often a request whose answer was lost is looked into before its loss is told.
-_MOST_LOST: Final = 5
 # A request that is refused is asked for again in so many parts: as many as are in flight by default, and fewer round trips than halving.
 PARTS: Final = 8
 # The way out where a lock token came too late.
@@ -73,14 +71,6 @@ class SettleMessages(WriteOperation):
         return SettleTask(entity, attempt, self.options.max_batch_messages, self.options.disposition_status)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """`again`: the answer to an earlier request for the same was lost."""
-
-    disposition: Disposition
-    again: bool = False
-
-
 class SettleTask(WriteTask):
     def __init__(
         self,
@@ -95,7 +85,6 @@ class SettleTask(WriteTask):
         self._batch_size = batch_size
         self._status = disposition_status
         self._locks = RowLocks(entity, attempt, batch_size, disposition_status, patience)
-        self._lost = 0
 
     def problems(self, rows: pa.RecordBatch) -> list[RowProblem]:
         key = "sequence_number" if "sequence_number" in rows.schema.names else "lock_token"
@@ -118,33 +107,33 @@ class SettleTask(WriteTask):
     def _steps(self, rows: pa.RecordBatch) -> Iterator[Result]:
         for disposition, group in by_disposition(rows, self._status):
             for piece in pieces(group, self._batch_size):
-                yield _step(piece, _Asked(disposition))
+                yield _step(piece, disposition)
 
     def answered(self, step: Step[None], outcome: Outcome[None]) -> Iterator[Result]:
-        rows, asked = step.rows, step.note
+        rows = step.rows
         if not isinstance(outcome, SbMgmtError):
             self._locks.ended(rows)
             yield Receipt(rows)
-        elif outcome.may_have_taken_effect and self._lost < _MOST_LOST:
-            self._lost += 1
-            yield from self._find_out(rows, asked)
+        elif step.is_to_be_looked_for(outcome):
+            yield from self._find_out(step)
         elif rows.num_rows > 1 and _may_be_of_some(outcome):
             for part in parts(rows, PARTS):
-                yield _step(part, asked)
+                yield _step(part, step.note, step.lost)
         elif isinstance(outcome, LOCK_LOST):
             self._locks.ended(rows)
-            yield self._lock_lost(rows, asked, outcome)
+            yield self._lock_lost(step, outcome)
         else:
             receipt = self.failed(step, outcome)
             if not outcome.may_have_taken_effect:
                 self._locks.give_back(rows)
             yield receipt
 
-    def _lock_lost(self, rows: pa.RecordBatch, asked: _Asked, error: SbMgmtError) -> Receipt:
+    def _lock_lost(self, step: Step[None], error: SbMgmtError) -> Receipt:
         """What is said of a row whose lock is no more."""
-        if asked.again and is_locked(rows) and asked.disposition.removes and self._locks.gone(rows).all():
+        rows = step.rows
+        if step.lost and is_locked(rows) and step.note.removes and self._locks.gone(rows).all():
             return Receipt(rows, status_description="the first answer was lost, and a look shows that its message is gone")
-        if asked.again:
+        if step.lost:
             text = "the first answer was lost; its lock is gone, because it was settled then or because the lock ended"
         elif self._attempt.may_not_be_first and not is_locked(rows):
             text = "its lock is gone, because another attempt of this task settled it or because the lock ended"
@@ -153,21 +142,21 @@ class SettleTask(WriteTask):
             return said if is_locked(rows) else replace(said, status_description=f"{said.status_description} {_TOO_LATE}")
         return Receipt(rows, UNKNOWN, error.status, error.condition, text)
 
-    def _find_out(self, rows: pa.RecordBatch, asked: _Asked) -> Iterator[Result]:
+    def _find_out(self, step: Step[None]) -> Iterator[Result]:
         """Look what became of a request whose answer was lost. What was certainly not settled is asked for again."""
-        again = _Asked(asked.disposition, again=True)
-        if is_locked(rows) and asked.disposition.removes:
+        rows, lost = step.rows, step.lost + 1
+        if is_locked(rows) and step.note.removes:
             gone = self._locks.gone(rows)
             if gone.any():
                 settled = rows.filter(pa.array(gone))
                 self._locks.ended(settled)
                 yield Receipt(settled, status_description="the answer was lost, and a look shows that its message is gone")
             if not gone.all():
-                yield _step(rows.filter(pa.array(~gone)), again)
+                yield _step(rows.filter(pa.array(~gone)), step.note, lost)
             return
         locked = self._still_locked(rows)
         if locked.any():
-            yield _step(rows.filter(pa.array(locked)), again)
+            yield _step(rows.filter(pa.array(locked)), step.note, lost)
         if not locked.all():
             text = "the answer was lost; its lock does not hold, because it was settled or because the lock ended"
             yield Receipt(rows.filter(pa.array(~locked)), UNKNOWN, None, None, text)
@@ -191,5 +180,5 @@ def _may_be_of_some(error: SbMgmtError) -> bool:
     return not error.may_have_taken_effect and not isinstance(error, (*OF_THE_WHOLE, *_OF_ALL_ROWS))
 
 
-def _step(rows: pa.RecordBatch, asked: _Asked) -> Step[None]:
-    return Step(asked.disposition.request(tokens_of(rows)), rows, asked)
+def _step(rows: pa.RecordBatch, disposition: Disposition, lost: int = 0) -> Step[None]:
+    return Step(disposition.request(tokens_of(rows)), rows, disposition, lost)

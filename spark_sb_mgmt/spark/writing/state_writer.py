@@ -10,7 +10,7 @@ states stays.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -23,9 +23,6 @@ from spark_sb_mgmt.spark.writing.renew_writer import SessionTask
 from spark_sb_mgmt.spark.writing.row_groups import one_for_each_row, repeated
 from spark_sb_mgmt.spark.writing.write_operation import Receipt, Result, Step, TaskAttempt, WriteOperation, WriteTask
 from spark_sb_mgmt.spark.writing.write_rows import RowProblem
-
-# How often a request whose answer was lost is looked into before its loss is told.
-_MOST_LOST: Final = 5
 
 
 class SetSessionStates(WriteOperation):
@@ -40,7 +37,6 @@ class SetSessionStateTask(SessionTask):
 
     def __init__(self, entity: EntityClient) -> None:
         self._entity = entity
-        self._lost = 0
 
     def problems(self, rows: pa.RecordBatch) -> list[RowProblem]:
         why = "which state is to stay cannot be told, so keep one row for each session"
@@ -53,13 +49,12 @@ class SetSessionStateTask(SessionTask):
     def answered(self, step: Step[None], outcome: Outcome[None]) -> Iterator[Result]:
         if not isinstance(outcome, SbMgmtError):
             yield Receipt(step.rows)
-        elif outcome.may_have_taken_effect and self._lost < _MOST_LOST:
-            self._lost += 1
+        elif step.is_to_be_looked_for(outcome):
             session, state = _cells(step.rows)
             if self._entity.get_session_state(session) == state:
                 yield Receipt(step.rows, status_description="the answer was lost, and a look shows that the state is this one")
             else:
-                yield step
+                yield replace(step, lost=step.lost + 1)
         else:
             yield self.failed(step, outcome)
 

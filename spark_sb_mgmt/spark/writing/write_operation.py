@@ -51,6 +51,7 @@ from spark_sb_mgmt.errors import (
 )
 from spark_sb_mgmt.operations.envelope import OK as _OK
 from spark_sb_mgmt.operations.envelope import Request
+from spark_sb_mgmt.spark.reading.deferred import MOST_LOST
 from spark_sb_mgmt.spark.writing.write_rows import RowProblem
 
 T = TypeVar("T")
@@ -109,11 +110,17 @@ class TaskAttempt:
 
 @dataclass(frozen=True)
 class Step(Generic[T]):
-    """One request, and the rows it is about. `note` is the operation's own."""
+    """One request, and the rows it is about. `note` is the operation's own; `lost` is how often it was asked for before and the answer was
+    lost."""
 
     request: Request[T]
     rows: pa.RecordBatch
     note: Any = None
+    lost: int = 0
+
+    def is_to_be_looked_for(self, error: SbMgmtError) -> bool:
+        """Whether nobody knows what became of the request, and there was not too much of that already."""
+        return error.may_have_taken_effect and self.lost < MOST_LOST
 
 
 @dataclass(frozen=True)
