@@ -193,6 +193,7 @@ class InvalidArgumentError(LocalProtocolError, ValueError):
 
     def __init__(self, argument: str, problem: str, *, row: int | None = None, operation: str | None = None) -> None:
         self.argument = argument
+        self.problem = scrub(problem)
         self.row = row
         super().__init__(f"{argument}{'' if row is None else f'[{row}]'} {problem}", operation=operation)
 

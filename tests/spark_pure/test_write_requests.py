@@ -21,7 +21,7 @@ from spark_sb_mgmt.operations.schedule import EncodedEntries
 from spark_sb_mgmt.spark.options.objects import ScheduleOptions
 from spark_sb_mgmt.spark.options.parsing import write_options
 from spark_sb_mgmt.spark.writing.job_stamp import KEY
-from spark_sb_mgmt.spark.writing.schedule_rows import ENVELOPE_BYTES, Entries, RowEncoder, check_time, pieces, requests_of
+from spark_sb_mgmt.spark.writing.schedule_rows import ENVELOPE_BYTES, Entries, RowEncoder, check_time, pieces, problem_of, requests_of
 from spark_sb_mgmt.spark.writing.write_operation import Job, TaskAttempt
 
 NOW = datetime(2026, 7, 1, 12, 0, tzinfo=timezone.utc)
@@ -169,3 +169,11 @@ def test_a_row_that_cannot_be_encoded_is_told_by_its_place(made: Callable[[], pa
     with pytest.raises(EncodeError, match=problem) as caught:
         encoded(made(), encoder())
     assert caught.value.row == 1
+
+
+def test_an_id_in_a_section_that_is_too_long_is_told_without_the_rows_place_in_its_piece() -> None:
+    typed = [("message-id", {"type": "string", "value": "x" * 129})]
+    with pytest.raises(InvalidArgumentError) as caught:
+        encoded(batch(properties=[None, typed], body=[b"x", b"y"]), encoder())
+    assert caught.value.row == 1
+    assert problem_of(caught.value).startswith("message_id has 129 characters, 128 at most are allowed")

@@ -173,4 +173,4 @@ def _earliest_ms(job: Job) -> int | None:
 
 def problem_of(error: EncodeError | InvalidArgumentError) -> str:
     """What is wrong with a row, without the place in its piece."""
-    return error.problem if isinstance(error, EncodeError) else str(error)
+    return error.problem if isinstance(error, EncodeError) else f"{error.argument} {error.problem}"
