@@ -142,20 +142,20 @@ def test_times_are_spread_the_same_way_by_each_attempt_and_another_way_by_each_p
 
 
 def test_a_time_that_is_past_is_a_problem_of_its_row_but_not_in_a_stream() -> None:
-    rows = batch(scheduled_enqueue_time=[NOW - timedelta(minutes=15), NOW + timedelta(seconds=1)], body=[b"x", b"x"])
+    rows = batch(scheduled_enqueue_time=[NOW - timedelta(minutes=2), NOW + timedelta(seconds=1)], body=[b"x", b"x"])
     assert [problem.row for problem in encoder().problems(rows)] == [0]
     again = Job(JOB.id, JOB.started_ms, is_replayable=True)
     assert encoder(job=again).problems(rows) == []
-    late = options(scheduledEnqueueTime="2026-07-01T11:45:00Z")
-    with pytest.raises(InvalidArgumentError, match="option scheduledEnqueueTime is 2026-07-01T11:45:00"):
+    late = options(scheduledEnqueueTime="2026-07-01T11:58:00Z")
+    with pytest.raises(InvalidArgumentError, match="option scheduledEnqueueTime is 2026-07-01T11:58:00"):
         check_time(late, JOB)
     check_time(late, again)
 
 
 def test_a_time_that_passed_while_spark_got_ready_is_none() -> None:
     """`current_timestamp()` is before the job, and so is what a cold session is given for the next seconds."""
-    assert encoder().problems(batch(scheduled_enqueue_time=[NOW - timedelta(minutes=5)], body=[b"x"])) == []
-    check_time(options(scheduledEnqueueTime="2026-07-01T11:55:00Z"), JOB)
+    assert encoder().problems(batch(scheduled_enqueue_time=[NOW - timedelta(seconds=30)], body=[b"x"])) == []
+    check_time(options(scheduledEnqueueTime="2026-07-01T11:59:30Z"), JOB)
 
 
 @pytest.mark.parametrize(

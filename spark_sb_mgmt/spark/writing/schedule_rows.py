@@ -32,8 +32,8 @@ from spark_sb_mgmt.spark.writing.write_schema import WRITE_COLUMNS
 # What stands around the entries in a request: properties and application-properties, some 250 bytes of them, and the heads of the body.
 ENVELOPE_BYTES: Final = 400
 # A time that was to come, or now, when rows were made may be past when their job starts: Spark takes a while to get there, on a cold start
-# the longest. Half of the quarter of an hour by which a time in the wrong zone is past at least.
-_WHILE_MS: Final = 450_000
+# the longest. Not longer than that, since what is enqueued at once cannot be taken back.
+_WHILE_MS: Final = 60_000
 # Rows that are encoded at once: enough for the fixed cost of a column not to count, and not so many that their bytes do.
 _ROWS, _BYTES = 2_000, 4 * 1024 * 1024
 
