@@ -181,5 +181,6 @@ def _tls_context(settings: ServerSettings) -> ssl.SSLContext | None:
         context.load_cert_chain(settings.cert, settings.key)
     except OSError as error:
         # ssl's errors are OSErrors too, without a text of the system's.
-        raise ListenError(f"the certificate {settings.cert} with the key {settings.key} cannot be used: {error}") from error
+        key = "a key in the same file (there is no --key)" if settings.key is None else f"the key {settings.key}"
+        raise ListenError(f"the certificate {settings.cert} with {key} cannot be used: {error}") from error
     return context
