@@ -4,6 +4,7 @@ The one rule: what a column says goes on the wire with exactly one type, and wha
 that cannot be encoded is an error that names row and column, before anything is sent.
 
 - A plain column that is not null wins over the same field in a typed section column; all else in the typed section stays.
+- So does a column of `property_columns` over a property of its name in a map: no key comes twice.
 - `amqp_message` stands alone: the message as it was read. Only option and column `scheduled_enqueue_time` may come with it.
 - Left out on the way back, because the broker sets them: the annotations in BROKER_ANNOTATIONS, the delivery annotation x-opt-lock-token,
   and the header's delivery-count and first-acquirer.
@@ -102,6 +103,7 @@ def encode_messages(
     """Every row of `batch` as an encoded message; `scheduled_enqueue_time_ms` serves rows that have no time of their own. `stamps`: a
     message annotation that each message gets whatever the row says, its key and a value for every row."""
     check_columns(batch.schema, property_columns)
+    batch = without_overridden(batch, property_columns)
     columns = {name: batch.column(name) for name in batch.schema.names if batch.column(name).null_count < batch.num_rows}
     schedule = _schedule(columns, batch, scheduled_enqueue_time_ms)
     if "amqp_message" in columns:
@@ -130,6 +132,24 @@ def check_columns(schema: pa.Schema, property_columns: Sequence[str]) -> None:
         beside = sorted(set(schema.names) - {"amqp_message", "scheduled_enqueue_time"})
         if beside:
             raise EncodeError(f"amqp_message is the whole message: drop it, or drop {', '.join(beside)}")
+
+
+def without_overridden(batch: pa.RecordBatch, property_columns: Sequence[str]) -> pa.RecordBatch:
+    """The rows without those properties in maps that a property column has for the same row."""
+    wanted = pa.array(property_columns, pa.string())
+    for name in ("application_properties", "typed_properties"):
+        if not property_columns or name not in batch.schema.names:
+            continue
+        column = batch.column(name)
+        if not pc.any(pc.is_in(column.keys, wanted)).as_py():
+            continue
+        own = {key: batch.column(key).is_valid().to_pylist() for key in property_columns}
+        cells = [
+            None if pairs is None else [(key, value) for key, value in pairs if not (key in own and own[key][row])]
+            for row, pairs in enumerate(column.to_pylist())
+        ]
+        batch = batch.set_column(batch.schema.get_field_index(name), name, pa.array(cells, column.type))
+    return batch
 
 
 def _milliseconds(column: pa.Array) -> list[int | None]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_sb_mgmt.amqp import constructors as c
-from spark_sb_mgmt.amqp.arrow_encode import ANNOTATION_OF, PROPERTY_OF, SCHEDULED, TYPED_SECTIONS, check_columns
+from spark_sb_mgmt.amqp.arrow_encode import ANNOTATION_OF, PROPERTY_OF, SCHEDULED, TYPED_SECTIONS, check_columns, without_overridden
 from spark_sb_mgmt.amqp.encode import encode_value
 from spark_sb_mgmt.amqp.message import Properties
 from spark_sb_mgmt.amqp.native import native_encoder
@@ -72,6 +72,7 @@ def encode_plain_entries(
     if native is None:
         return None
     check_columns(batch.schema, property_columns)
+    batch = without_overridden(batch, property_columns)
     columns = {name: batch.column(name) for name in batch.schema.names if batch.column(name).null_count < batch.num_rows}
     times = _times(batch)
     if times is None or not _is_plain(columns, property_columns):

@@ -150,6 +150,17 @@ def test_a_null_in_a_property_column_is_no_property() -> None:
     assert [decode_message(wire).application_properties for wire in encoded.messages] == [None, Map([("p", Long(5))])]
 
 
+@pytest.mark.parametrize("name", ["application_properties", "typed_properties"])
+def test_a_property_column_wins_over_the_same_name_in_a_map(name: str) -> None:
+    cell = "x" if name == "application_properties" else {"type": "string", "value": "x"}
+    maps = [[("p", cell), ("other", cell)], [("p", cell)], [("p", cell)], None]
+    encoded = encode({name: maps, "p": [5, 6, None, 7]}, {"p": pa.int64()}, property_columns=["p"])
+    found = [encode_value(decode_message(wire).application_properties) for wire in encoded.messages]
+    assert found == [
+        encode_value(Map(pairs)) for pairs in ([("other", "x"), ("p", Long(5))], [("p", Long(6))], [("p", "x")], [("p", Long(7))])
+    ]
+
+
 def test_typed_properties_win_over_the_same_plain_ones() -> None:
     """A read DataFrame has both forms of the same properties."""
     found = one({"typed_properties": [("n", {"type": "int", "value": "5"})], "application_properties": [("n", "5"), ("new", "x")]})
