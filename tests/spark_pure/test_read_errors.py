@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from spark_sb_mgmt.errors import DeadlineExceededError, OperationTimeoutError, SbMgmtError, ServerBusyError
+from spark_sb_mgmt.errors import AuthenticationError, DeadlineExceededError, OperationTimeoutError, SbMgmtError, ServerBusyError
 from spark_sb_mgmt.spark.reading.read_errors import explained
 
 
@@ -29,3 +29,11 @@ def test_what_took_too_long_says_which_option_gives_it_more(error: SbMgmtError, 
         assert said.startswith(f"{words}. ")
         assert says in said
         assert "peek-message on orders" in said
+
+
+def test_the_right_is_named_where_the_service_refused_it() -> None:
+    with pytest.raises(AuthenticationError, match="needs the right Listen there"), explained("peek-message", "orders"):
+        raise AuthenticationError("no such key", status=401)
+    with pytest.raises(AuthenticationError) as caught, explained("peek-message", "orders"):
+        raise AuthenticationError("the SharedAccessSignature ended yesterday: give a new one")
+    assert "right" not in str(caught.value)

@@ -38,7 +38,8 @@ def _hint(error: SbMgmtError, operation: str, entity: str, session_id: str | Non
             f"There is no entity {entity!r} in this namespace: check the name. A queue is named by option queue, a topic's subscription by "
             "topic and subscription together (as an address <topic>/Subscriptions/<subscription>), a dead-letter queue by subQueue"
         )
-    if isinstance(error, AuthenticationError):
+    # What was refused here, such as a signature that has ended, says itself what to do.
+    if isinstance(error, AuthenticationError) and (error.status is not None or error.condition is not None):
         # Rules over AMQP need no right to manage.
         # A write looks at what it did, too.
         asked = error.operation if error.operation in EVERY_OPERATION else operation
