@@ -35,6 +35,7 @@ from spark_sb_mgmt.emulator.entities import (
 )
 from spark_sb_mgmt.emulator.storage import Store
 from spark_sb_mgmt.model import CorrelationFilter, FalseFilter, Rule, SqlFilter, SqlRuleAction, TrueFilter
+from spark_sb_mgmt.operations.times import to_datetime
 from tests.emulator.entities.broker import HOUR, MINUTE, START, subscription, topic
 
 
@@ -199,7 +200,7 @@ class World:
 
     def add_rule(self, a: int, b: int) -> None:
         action = SqlRuleAction("SET x = 1") if b % 2 else None
-        self._subscription(a).add_rule(DescribedRule(Rule("AbCd"[b % 4], FILTERS[a // 3 % 4], action, self.now)))
+        self._subscription(a).add_rule(DescribedRule(Rule("AbCd"[b % 4], FILTERS[a // 3 % 4], action, to_datetime(self.now))))
 
     def remove_rule(self, a: int, b: int) -> None:
         self._subscription(a).remove_rule(("a", "B", "c", "D", "$default")[b % 5])

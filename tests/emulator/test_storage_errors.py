@@ -13,6 +13,8 @@ from tempfile import mkdtemp
 
 import pytest
 
+from spark_sb_mgmt.amqp.encode import encode_value
+from spark_sb_mgmt.amqp.types import Described, Symbol, Timestamp
 from spark_sb_mgmt.emulator.storage import StorageError, Store
 from spark_sb_mgmt.emulator.storage.database import FILE_NAME, FORMAT
 from spark_sb_mgmt.errors import SbMgmtError
@@ -214,6 +216,10 @@ def test_damage_to_any_page_is_a_storage_error_or_does_not_matter(tmp_path: Path
     assert all(str(bad / FILE_NAME) in error for error in errors)
 
 
+# Made at a time that no datetime holds.
+RULE_AT_NO_TIME = encode_value(("r", Described(Symbol("true-filter"), ()), None, Timestamp(2**62)))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -224,6 +230,7 @@ def test_damage_to_any_page_is_a_storage_error_or_does_not_matter(tmp_path: Path
         "UPDATE messages SET entity = entity + 999",
         "UPDATE rules SET description = x''",
         "UPDATE rules SET description = x'41'",
+        f"UPDATE rules SET description = x'{RULE_AT_NO_TIME.hex()}'",
         "UPDATE rules SET entity = entity + 999",
         "UPDATE entities SET path = id",
         "DROP TABLE numbers",

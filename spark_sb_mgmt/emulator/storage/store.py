@@ -147,7 +147,7 @@ class Store:
 
 
 # What reading raises where pages or values are not what we wrote; a DecodeError is a ValueError.
-_UNREADABLE = (sqlite3.Error, LookupError, TypeError, ValueError, AttributeError)
+_UNREADABLE = (sqlite3.Error, LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def _damaged(path: Path, error: Exception) -> StorageError:
