@@ -231,6 +231,25 @@ static int texts_null(Texts *t) {
     return 1;
 }
 
+/* As memcpy. Most texts are short, and the call would take longer than the copy: both ends, which may overlap. */
+static inline void copy(char *to, const void *bytes, size_t length) {
+    const char *from = bytes;
+    if (length > 32) {
+        memcpy(to, from, length);
+    } else if (length >= 16) {
+        memcpy(to, from, 16);
+        memcpy(to + length - 16, from + length - 16, 16);
+    } else if (length >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + length - 8, from + length - 8, 8);
+    } else if (length >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + length - 4, from + length - 4, 4);
+    } else {
+        for (size_t i = 0; i < length; i++) to[i] = from[i];
+    }
+}
+
 static int texts_add(Texts *t, const void *bytes, Py_ssize_t length) {
     if (!texts_row(t)) return 0;
     if (t->size + length > INT32_MAX) {
@@ -244,7 +263,7 @@ static int texts_add(Texts *t, const void *bytes, Py_ssize_t length) {
         t->data = data;
         t->space = space;
     }
-    memcpy(t->data + t->size, bytes, (size_t)length);
+    copy(t->data + t->size, bytes, (size_t)length);
     t->size += length;
     t->valid[t->rows >> 3] |= (uint8_t)(1 << (t->rows & 7));
     t->offsets[++t->rows] = (int32_t)t->size;

@@ -120,8 +120,24 @@ static inline int same(const uint8_t *b, const Cell *key, const char *name, size
     return (size_t)(key->end - key->start) == length && memcmp(b + key->start, name, length) == 0;
 }
 
+/* Whether no byte has its highest bit. Most texts are short: what is left behind whole words is looked at by a word that overlaps. */
+static inline int is_ascii(const uint8_t *p, const uint8_t *end) {
+    uint64_t seen = 0, word;
+    if (end - p >= 8) {
+        for (; end - p > 8; p += 8) {
+            memcpy(&word, p, 8);
+            seen |= word;
+        }
+        memcpy(&word, end - 8, 8);
+        return !((seen | word) & 0x8080808080808080ULL);
+    }
+    for (; p < end; p++) seen |= *p;
+    return !(seen & 0x80);
+}
+
 /* Valid UTF-8 by RFC 3629, as Python and Arrow have it: no surrogates, nothing overlong. */
 static inline int is_utf8(const uint8_t *p, const uint8_t *end) {
+    if (is_ascii(p, end)) return 1;
     while (p < end) {
         uint64_t word;
         while (end - p >= 8 && (memcpy(&word, p, 8), !(word & 0x8080808080808080ULL))) p += 8;
