@@ -12,7 +12,9 @@ PEERS := tests/peers
 TESTS ?=
 COMPAT_TESTS ?= tests/spark
 # These wait for Spark, and the others mostly for sockets: side by side they take half the time.
-SPARK_TESTS := tests/cluster tests/docs tests/notebooks tests/spark
+SPARK_TESTS := tests/spark
+# These start programs that start Sparks of their own.
+PROGRAM_TESTS := tests/cluster tests/docs tests/notebooks
 
 # Stamps: written when the installation is complete, out of date when what it was made from changes.
 INSTALLED := $(VENV)/.installed
@@ -32,21 +34,25 @@ unexport SPARK_HOME PYTHONPATH
 with_java = JAVA_HOME=$$($(PYTHON) scripts/prerequisites.py java $(1)) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
-.PHONY: help fuzz test test-core test-spark test-some test-compat demo docs fresh bench lint format setup peers python clean
+.PHONY: help fuzz test test-core test-spark test-programs test-some test-compat demo docs fresh bench lint format setup peers python clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 test: lint setup ## Set up and run everything: lint, types, and side by side the tests without Spark, with it, and on the oldest
 	@# Whatever has to be installed is, before two could do it at once.
 	@$(call with_java,) $(call with_java,--newest $(COMPAT_JAVA)) true
-	@$(MAKE) --no-print-directory -j3 $(if $(TESTS),test-some,test-core test-spark) test-compat
+	@# The longest first; the last begins when the first has ended.
+	@$(MAKE) --no-print-directory -j3 test-compat $(if $(TESTS),test-some,test-spark test-core test-programs)
 
 test-core: $(INSTALLED) $(PEERS_INSTALLED) ## Run all tests but those with Spark
-	$(call with_java,) HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest tests $(addprefix --ignore=,$(SPARK_TESTS))
+	$(call with_java,) HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest tests $(addprefix --ignore=,$(SPARK_TESTS) $(PROGRAM_TESTS))
 
 test-spark: $(INSTALLED) $(PEERS_INSTALLED) ## Run the tests on the newest Spark
 	$(call with_java,) HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -p no:cacheprovider $(SPARK_TESTS)
+
+test-programs: $(INSTALLED) $(PEERS_INSTALLED) ## Run clusters, Spark Connect, the notebooks and the README's programs
+	$(call with_java,) HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -p no:cacheprovider $(PROGRAM_TESTS)
 
 test-some: $(INSTALLED) $(PEERS_INSTALLED)
 	$(call with_java,) HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest $(TESTS)
