@@ -130,9 +130,7 @@ class LockstepFields:
     def _map(self, sizes: Ints, present: Mask, keys: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
         offsets = np.zeros(self.count + 1, np.int32)
         np.cumsum(sizes, out=offsets[1:])
-        entries = pa.StructArray.from_arrays([keys, values], fields=[kind.key_field, kind.item_field])
-        validity = pa.py_buffer(np.packbits(present, bitorder="little"))
-        return pa.Array.from_buffers(kind, self.count, [validity, pa.py_buffer(offsets)], children=[entries])
+        return build.text_map(kind, self.count, np.packbits(present, bitorder="little"), offsets, keys, values)
 
     def body(self) -> pa.Array:
         start, end = self.messages.start.copy(), self.messages.start.copy()

@@ -52,12 +52,9 @@ class NativeFields:
         )
 
     def application_properties(self) -> pa.Array:
-        kind = COLUMNS["application_properties"].type
         valid, offsets, keys, values = self._map
-        entries = pa.StructArray.from_arrays(
-            [_array(pa.string(), keys), _array(pa.string(), values)], fields=[kind.key_field, kind.item_field]
-        )
-        return pa.Array.from_buffers(kind, self.count, [pa.py_buffer(valid), pa.py_buffer(offsets)], children=[entries])
+        kind = COLUMNS["application_properties"].type
+        return build.text_map(kind, self.count, valid, offsets, _array(pa.string(), keys), _array(pa.string(), values))
 
     def body(self) -> pa.Array:
         section, offsets, size = self._body
