@@ -3,14 +3,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The oldest Spark that is supported, installed beside the newest; it does not run on a Java newer than 21.
+# The oldest of all that is supported, installed beside the newest; that Spark does not run on a Java newer than 21.
 COMPAT_SPARK := 4.0
 COMPAT_JAVA := 21
-COMPAT := .venv-compat/pyspark-$(COMPAT_SPARK)
+COMPAT := .venv-compat/oldest
 PEERS := tests/peers
 # Fewer tests: make test TESTS=tests/client COMPAT_TESTS=tests/spark/test_datasource.py
 TESTS ?=
-COMPAT_TESTS ?= tests/spark
+COMPAT_TESTS ?= tests/amqp tests/client tests/spark
 # These wait for Spark, and the others mostly for sockets: side by side they take half the time.
 SPARK_TESTS := tests/spark
 # These start programs that start Sparks of their own.
@@ -39,7 +39,7 @@ with_java = JAVA_HOME=$$($(PYTHON) scripts/prerequisites.py java $(1)) && export
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-test: lint setup ## Set up and run everything: lint, types, and side by side the tests without Spark, with it, and on the oldest
+test: lint setup ## Set up and run everything: lint, types, and side by side the tests without Spark, with it, and with the oldest of all
 	@# Whatever has to be installed is, before two could do it at once.
 	@$(call with_java,) $(call with_java,--newest $(COMPAT_JAVA)) true
 	@# The longest first; the last begins when the first has ended.
@@ -57,7 +57,7 @@ test-programs: $(INSTALLED) $(PEERS_INSTALLED) ## Run clusters, Spark Connect, t
 test-some: $(INSTALLED) $(PEERS_INSTALLED)
 	$(call with_java,) HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest $(TESTS)
 
-test-compat: $(INSTALLED) $(COMPAT_INSTALLED) ## Run the Spark-facing tests on the oldest Spark
+test-compat: $(INSTALLED) $(COMPAT_INSTALLED) ## Run what depends on Spark, Arrow, numpy and proton on the oldest of them
 	$(call with_java,--newest $(COMPAT_JAVA)) \
 		PYTHONPATH=$(CURDIR)/$(COMPAT) SPARK_HOME=$(CURDIR)/$(COMPAT)/pyspark SBMGMT_EXPECT_SPARK='$(COMPAT_SPARK).*' HYPOTHESIS_PROFILE=ci \
 		$(BIN)/python -m pytest -p no:cacheprovider $(COMPAT_TESTS)
@@ -107,9 +107,9 @@ $(INSTALLED): pyproject.toml $(wildcard spark_sb_mgmt/amqp/_native*.[ch]) | pyth
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-$(COMPAT_INSTALLED): | $(INSTALLED)
-	rm -rf $(COMPAT)
-	$(BIN)/python -m pip install --quiet --no-deps --target $(COMPAT) 'pyspark==$(COMPAT_SPARK).*'
+$(COMPAT_INSTALLED): pyproject.toml scripts/oldest.py | $(INSTALLED)
+	rm -rf $(dir $(COMPAT))
+	$(BIN)/python scripts/oldest.py | xargs $(BIN)/python -m pip install --quiet --no-deps --target $(COMPAT)
 	@touch $@
 
 # atheris comes for few versions of Python, so it does not stand in the way of the rest.

@@ -160,7 +160,7 @@ def integer(value: Any) -> int | None:
     if type(value) is int:
         return value
     try:
-        return None if isinstance(value, bool) else operator.index(value)
+        return None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
         return None
 
