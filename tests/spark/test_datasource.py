@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
+import numpy as np
+import pyarrow as pa
 import pyspark
 from chispa.schema_comparer import assert_schema_equality
+from packaging.requirements import Requirement
 from pyspark.sql import DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
@@ -40,8 +43,11 @@ def named(spark: SparkSession, name: str = "sbmgmt") -> DataFrameReader:
     return spark.read.format(name).option("connectionString", string).option("queue", "orders")
 
 
-def test_this_is_the_spark_that_was_asked_for() -> None:
-    assert fnmatch.fnmatch(pyspark.__version__, os.environ.get("SBMGMT_EXPECT_SPARK", "*"))
+def test_these_are_the_releases_that_were_asked_for() -> None:
+    """Each as it is imported here; proton and lark as they are installed."""
+    imported = {"pyspark": pyspark.__version__, "pyarrow": pa.__version__, "numpy": np.__version__}
+    asked = [Requirement(line) for line in os.environ.get("SBMGMT_EXPECT", "").splitlines()]
+    assert [str(one) for one in asked if not one.specifier.contains(imported.get(one.name) or version(one.name))] == []
 
 
 def test_spark_finds_the_format_by_itself(spark: SparkSession) -> None:
